@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# The one list of system packages: what deltad needs to be built, tested and run on Debian 12 and Ubuntu 24.04.
+# Installs what is missing, and does nothing (and needs no root) when all is there.
+set -euo pipefail
+
+packages=(
+  build-essential cmake ninja-build pkg-config git ca-certificates unzip
+  clang clang-format clang-tidy
+  libspdlog-dev libfmt-dev nlohmann-json3-dev libsimdjson-dev libyaml-cpp-dev libcli11-dev
+  libpcre2-dev libutf8proc-dev libxxhash-dev libeigen3-dev libssl-dev
+  libgtest-dev libgmock-dev libbenchmark-dev
+  python3 python3-venv python3-pip curl
+)
+# Debian 12 has Boost 1.74 as its default and 1.81 beside it; Ubuntu 24.04's default is 1.83. Clang's sanitizer
+# and fuzzer runtimes are a package of their own, named after the compiler's version.
+. /etc/os-release
+case "${ID:-}:${VERSION_ID:-}" in
+  debian:12) packages+=(libboost1.81-dev libclang-rt-14-dev) ;;
+  ubuntu:24.04) packages+=(libboost-dev libclang-rt-18-dev) ;;
+  *) packages+=(libboost-dev) ;;
+esac
+
+missing=()
+for p in "${packages[@]}"; do
+  dpkg-query -W -f='${Status}' "$p" 2> /dev/null | grep -q 'ok installed' || missing+=("$p")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+echo "Installing system packages: ${missing[*]}"
+sudo=; [ "$(id -u)" -eq 0 ] || sudo=sudo
+$sudo apt-get update -qq
+DEBIAN_FRONTEND=noninteractive $sudo apt-get install -qqy --no-install-recommends "${missing[@]}" > /dev/null

@@ -1,0 +1,106 @@
+// Ops: the operations that the transformer is made of, pure virtual so that a backend that lacks
+// one does not compile. Called by the engine's thread, one after the other; each returns when its
+// result is there (CPU) or ordered on the step's stream (CUDA). Arguments are checked by the caller
+// (model/transformer); a wrong one is a CHECK.
+//
+// Numerics: accumulation, residual stream, softmax, norms and logits in fp32; what a linear layer
+// reads ("activation") in activation_type(). A row's result depends on that row alone: never on the
+// number of rows, on the other rows, on how a prompt was cut into chunks or on the number of
+// threads.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "backend/weights.h"
+#include "tensor/tensor_view.h"
+
+namespace deltad {
+
+class VariantWeights;
+
+constexpr int32_t kBaseSlot = -1;
+
+// Contiguous rows of the batch that belong to one variant (slot ≥ 0) or to the base (kBaseSlot).
+// The groups of a batch cover its rows in order, without gaps.
+struct RowGroup {
+  int32_t first_row, end_row;
+  int32_t slot;
+};
+
+// The rows of one sequence in this step: positions first_position, first_position+1, …
+struct SequenceSpan {
+  int32_t first_row, end_row;
+  int32_t first_position;
+  const int32_t*
+      blocks;  // KV block of position p: blocks[p / block_tokens]; holds all up to the last row
+};
+
+enum class Epilogue {
+  kStore,        // out[r, :] = y                      out fp32 [M, rows]
+  kAddResidual,  // out[r, :] += y                     out fp32 [M, rows]
+  kSiluGate,  // out[r, i] = silu(gate_i) · up_i    out activation [M, pad(I)]; interleaved weights
+              // only
+};
+
+// Sizes of attention; constant for a model.
+struct AttentionShape {
+  int32_t heads, kv_heads, head_dim;
+  int32_t q_offset, k_offset, v_offset;  // first column of each in a row of the fused qkv output
+  float scale;                           // 1/√head_dim
+};
+
+// Paged KV cache: `blocks` blocks of `block_tokens` positions for each layer. A backend lays out
+// the inside of a block as it likes; block_bytes says how large one is for one layer, k and v
+// together.
+struct KvView {
+  void* data;  // layer l, block b at data + (l·blocks + b)·block_bytes
+  int32_t blocks;
+  int32_t block_tokens;  // 16
+  int64_t block_bytes;
+};
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  virtual DType activation_type() const = 0;
+  virtual int32_t max_slots() const = 0;
+  // Elements from one row of an activation (or of x) of `columns` columns to the next: columns plus
+  // zero padding, which the caller allocates zeroed and ops keep zero.
+  virtual int64_t row_stride(int64_t columns) const = 0;
+  virtual int64_t kv_block_bytes(const AttentionShape& shape, int32_t block_tokens) const = 0;
+
+  // From now on slot means this variant (null: nothing). Between two steps only; a pointer, no
+  // copy.
+  virtual void bind_slot(int32_t slot, const VariantWeights* variant) = 0;
+
+  // out fp32 [M, H]: row r is the embedding of ids[r] (the variant's own, if it has one).
+  virtual void embed(TensorView out, WeightId embedding, std::span<const int32_t> ids,
+                     std::span<const RowGroup> groups) = 0;
+  // out activation [M, H] = x / rms(x) · weight; x fp32 [M, H].
+  virtual void rms_norm(TensorView out, TensorView x, WeightId norm, float eps,
+                        std::span<const RowGroup> groups) = 0;
+  // y[r] = W·x[r] + Σ_level α·sign·x[r] of the row's variant (or its dense W), then the epilogue.
+  // x activation [M, d_in]. One pass over W for all rows. For a head with a dense replacement of
+  // more rows than the base, out must have columns for the largest; columns beyond a row's own head
+  // are left as they are.
+  virtual void linear(TensorView out, TensorView x, WeightId weight,
+                      std::span<const RowGroup> groups, Epilogue epilogue) = 0;
+  // Rotates q and k of each row of qkv (fp32 [M, q|k|v]) by its position (half-split pairs: i with
+  // i + head_dim/2) and appends k and v to the cache. cos_sin fp32 [positions, head_dim]: cosines,
+  // then sines, of head_dim/2 angles.
+  virtual void rope_append(TensorView qkv, const AttentionShape& shape, TensorView cos_sin,
+                           const KvView& kv, int32_t layer,
+                           std::span<const SequenceSpan> spans) = 0;
+  // out activation [M, heads·head_dim]: causal attention of each row over its sequence's cache, its
+  // own position included.
+  virtual void attention(TensorView out, TensorView qkv, const AttentionShape& shape,
+                         const KvView& kv, int32_t layer, std::span<const SequenceSpan> spans) = 0;
+  // out[i] = x[rows[i]]; fp32.
+  virtual void gather_rows(TensorView out, TensorView x, std::span<const int32_t> rows) = 0;
+  // Runs work(i) for 0 ≤ i < n on the kernel threads (sampling uses it). work must not call ops.
+  virtual void parallel_for(int64_t n, void (*work)(void* context, int64_t i), void* context) = 0;
+};
+
+}  // namespace deltad

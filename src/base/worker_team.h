@@ -1,0 +1,50 @@
+// The kernel threads: a fixed team that runs one function on every worker at once (fork and join).
+// Owned by the backend. The caller is worker 0; workers 1… are threads of the team, pinned to
+// cores. Between two runs a worker spins at most 50 µs, then sleeps, so an idle daemon uses no CPU.
+// run() is called by one thread at a time (the engine's thread); barrier() only inside run().
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace deltad {
+
+class WorkerTeam {
+ public:
+  // threads ≥ 1, counting the caller. pin: bind workers 1… to cores of the process's affinity mask
+  // (never the caller's choice of the first core, which worker 0 takes in its first run()).
+  explicit WorkerTeam(int threads, bool pin = true);
+  ~WorkerTeam();
+  WorkerTeam(const WorkerTeam&) = delete;
+  WorkerTeam& operator=(const WorkerTeam&) = delete;
+
+  int size() const;
+  // Calls work(worker) once on each worker, 0 ≤ worker < size(), and returns when all have
+  // returned. work is called by reference; no allocation.
+  template <typename F>
+  void run(F&& work) {
+    run_erased([](void* context,
+                  int worker) { (*static_cast<std::remove_reference_t<F>*>(context))(worker); },
+               const_cast<void*>(static_cast<const void*>(&work)));
+  }
+  // Inside run(): returns when every worker of the team has called it.
+  void barrier();
+
+ private:
+  void run_erased(void (*work)(void* context, int worker), void* context);
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// The half-open share [begin, end) of n items, in units of `unit`, that belongs to worker of size.
+struct Share {
+  int64_t begin, end;
+};
+inline Share share_of(int64_t n, int64_t unit, int worker, int size) {
+  const int64_t units = (n + unit - 1) / unit;
+  const int64_t first = units * worker / size, last = units * (worker + 1) / size;
+  return {first * unit < n ? first * unit : n, last * unit < n ? last * unit : n};
+}
+
+}  // namespace deltad

@@ -1,0 +1,59 @@
+// Engine: continuous batching over one base and any mix of its variants. One thread owns all
+// scheduling state and runs the steps (it is kernel worker 0); submit and cancel may be called from
+// any thread and never wait for a step. A step is a transaction: plan → reserve → execute → stage →
+// commit; what fails before commit is rolled back and fails only the requests that caused it. No
+// request: the thread sleeps.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+#include "engine/request.h"
+#include "model/config.h"
+#include "model/weight_table.h"
+
+namespace deltad {
+
+struct EngineOptions {
+  int64_t kv_bytes = 0;  // 0: from the machine's memory
+  int32_t block_tokens = 16;
+  int32_t max_context = 0;      // 0: the model's, at most what the KV cache holds
+  int32_t max_step_rows = 256;  // rows (tokens) of one step
+  int32_t max_running = 256;    // sequences that run at once
+  int32_t max_waiting = 4096;   // queue bound: beyond it submit says kResourceExhausted
+  double step_seconds =
+      0.1;  // prompt rows join a step that has generating rows only as far as this bound is kept
+  bool prefix_cache = true;
+};
+
+struct EngineStats {  // a snapshot
+  int64_t running = 0, waiting = 0;
+  int64_t kv_blocks = 0, kv_blocks_used = 0, kv_blocks_cached = 0, block_tokens = 0;
+  uint64_t steps = 0, prompt_tokens = 0, generated_tokens = 0, cached_tokens = 0, preemptions = 0;
+  uint64_t prefix_queries = 0, prefix_hits = 0;  // in tokens
+  double last_step_seconds = 0;
+  int32_t last_step_rows = 0;
+};
+
+class Engine {
+ public:
+  static Result<std::unique_ptr<Engine>> make(const ModelConfig& config, const WeightTable& table,
+                                              Backend& backend, const EngineOptions& options);
+  virtual ~Engine() = default;  // = shutdown at once
+
+  // kInvalidArgument (prompt too long …), kResourceExhausted (queue full), kUnavailable (shutting
+  // down). After an OK every request gets exactly one kFinished event.
+  virtual Result<RequestHandle> submit(Request request) = 0;
+  virtual void cancel(
+      RequestHandle handle) = 0;  // unknown handles are ignored; takes effect between two steps
+  // Refuses new requests from now on; returns when the running ones are done, or at the deadline,
+  // when the rest is cancelled.
+  virtual void shutdown(TimePoint deadline) = 0;
+  virtual EngineStats stats() const = 0;
+  virtual int32_t max_context() const = 0;
+  virtual bool healthy() const = 0;
+};
+
+}  // namespace deltad

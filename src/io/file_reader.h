@@ -1,0 +1,37 @@
+// FileReader: pread on one open file, and small whole files. Thread-safe; owns the descriptor.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+
+namespace deltad {
+
+class FileReader {
+ public:
+  static Result<std::shared_ptr<FileReader>> open(const std::string& path);
+  ~FileReader();
+  FileReader(const FileReader&) = delete;
+  FileReader& operator=(const FileReader&) = delete;
+
+  int64_t size() const { return size_; }  // when opened
+  const std::string& path() const { return path_; }
+  // Exactly `bytes` bytes, or an error that names the file (cut short meanwhile, or unreadable).
+  Status read(int64_t offset, int64_t bytes, void* out) const;
+
+ private:
+  FileReader(std::string path, int fd, int64_t size)
+      : path_(std::move(path)), fd_(fd), size_(size) {}
+  std::string path_;
+  int fd_;
+  int64_t size_;
+};
+
+bool file_exists(const std::string& path);
+bool is_directory(const std::string& path);
+// The whole file; kInvalidArgument if it is larger than max_bytes.
+Result<std::string> read_file(const std::string& path, int64_t max_bytes = int64_t{64} << 20);
+
+}  // namespace deltad

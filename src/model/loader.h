@@ -1,0 +1,22 @@
+// Loads a checkpoint's base weights into a backend: several threads read with pread through at most
+// 64 MiB of staging, convert to bf16 and hand rows over. Peak memory is the model plus the staging.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "backend/backend.h"
+#include "model/checkpoint.h"
+#include "model/weight_table.h"
+
+namespace deltad {
+
+using Progress =
+    std::function<void(int64_t done_bytes, int64_t total_bytes)>;  // may be null; any thread
+
+// Declares the table's weights and fills them. kInvalidArgument names a tensor that is missing or
+// misshapen.
+Status load_base(const Checkpoint& checkpoint, const WeightTable& table, Backend& backend,
+                 int threads, const Progress& progress);
+
+}  // namespace deltad
