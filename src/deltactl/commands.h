@@ -1,0 +1,16 @@
+// The subcommands of deltactl, one file each. To add one: a file NAME.cc with add_NAME, a line here
+// and a line in main.cc.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace deltad {
+
+// Each adds its subcommand and options to `app`; when the command line names it, it runs at once
+// and leaves the program's exit code in *exit_code (see console.h, run_command).
+void add_apply(CLI::App& app, int* exit_code);
+void add_compress(CLI::App& app, int* exit_code);
+void add_inspect(CLI::App& app, int* exit_code);
+void add_verify(CLI::App& app, int* exit_code);
+
+}  // namespace deltad
