@@ -29,12 +29,11 @@ struct Logits {
 
 class Transformer {
  public:
-  // max_rows: the largest M of a batch, max_logit_rows: of R; max_vocab: widest head of any variant
-  // that may come (grows later by grow_vocab). Allocates all activations once.
+  // max_rows: the largest M of a batch; max_positions: the longest context. Allocates the
+  // activations once.
   static Result<std::unique_ptr<Transformer>> make(const ModelConfig& config,
                                                    const WeightTable& table, Backend& backend,
-                                                   int64_t max_rows, int64_t max_logit_rows,
-                                                   int64_t max_positions);
+                                                   int64_t max_rows, int64_t max_positions);
 
   // Called for observers of a step: index −1 is the embedding, 0…L−1 the residual stream after each
   // block, L after the final norm (of all rows); hidden fp32 or activation type [M, H].
@@ -51,14 +50,25 @@ class Transformer {
  private:
   Transformer(const ModelConfig& config, const WeightTable& table, Backend& backend);
   Status ensure_logits(int64_t rows, int64_t columns);
+  int64_t vocab_of(int32_t slot, std::span<const VariantWeights* const> slots) const;
+  void run_block(int64_t layer, const Batch& batch, const KvView& kv);
 
   const ModelConfig config_;
   const WeightTable& table_;
   Backend& backend_;
   AttentionShape shape_{};
-  int64_t max_rows_ = 0, max_logit_rows_ = 0;
-  Buffer residual_, normed_, qkv_, attended_, gated_, gathered_, logits_, cos_sin_;
-  int64_t logits_columns_ = 0, positions_ = 0;
+  int64_t max_rows_ = 0, positions_ = 0;
+  // Elements from row to row of residual_/gathered_/normed_, qkv_, attended_, gated_.
+  int64_t hidden_stride_ = 0, qkv_stride_ = 0, attended_stride_ = 0, gated_stride_ = 0;
+  int64_t logits_rows_ = 0, logits_columns_ = 0;
+  Buffer residual_;  // fp32 [M, H]
+  Buffer normed_;    // activation [M, H]
+  Buffer qkv_;       // fp32 [M, q|k|v]
+  Buffer attended_;  // activation [M, heads·head_dim]
+  Buffer gated_;     // activation [M, I]
+  Buffer gathered_;  // fp32 [R, H]
+  Buffer logits_;    // fp32 [R, V]
+  Buffer cos_sin_;   // fp32 [positions, head_dim]
 };
 
 }  // namespace deltad

@@ -1,0 +1,187 @@
+#include "model/transformer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace deltad {
+namespace {
+
+int64_t pad16(int64_t n) { return WeightSpec::pad(n); }
+
+// The first `rows` rows of a buffer as a matrix.
+TensorView view(const Buffer& buffer, DType dtype, int64_t rows, int64_t columns, int64_t stride) {
+  return matrix_view(buffer.data(), dtype, rows, columns, stride, buffer.device());
+}
+
+// [positions, head_dim]: cosines, then sines, of position · theta^(−2i/head_dim), i < head_dim/2.
+void fill_cos_sin(float* out, int64_t positions, int64_t head_dim, double theta) {
+  const int64_t half = head_dim / 2;
+  for (int64_t i = 0; i < half; ++i) {
+    const double frequency =
+        std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+    for (int64_t p = 0; p < positions; ++p) {
+      const double angle = static_cast<double>(p) * frequency;
+      out[p * head_dim + i] = static_cast<float>(std::cos(angle));
+      out[p * head_dim + half + i] = static_cast<float>(std::sin(angle));
+    }
+  }
+}
+
+// The groups of the rows that are gathered for logits: rows keep their order, so groups stay
+// contiguous.
+std::vector<RowGroup> groups_of_rows(const std::vector<int32_t>& rows,
+                                     const std::vector<RowGroup>& groups) {
+  std::vector<RowGroup> out;
+  size_t g = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    while (rows[i] >= groups[g].end_row) ++g;
+    const int32_t at = static_cast<int32_t>(i);
+    if (!out.empty() && out.back().slot == groups[g].slot) {
+      out.back().end_row = at + 1;
+    } else {
+      out.push_back({at, at + 1, groups[g].slot});
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Transformer::Transformer(const ModelConfig& config, const WeightTable& table, Backend& backend)
+    : config_(config), table_(table), backend_(backend) {}
+
+Result<std::unique_ptr<Transformer>> Transformer::make(const ModelConfig& config,
+                                                       const WeightTable& table, Backend& backend,
+                                                       int64_t max_rows, int64_t max_positions) {
+  std::unique_ptr<Transformer> made(new Transformer(config, table, backend));
+  const WeightSpec& qkv = table.specs[static_cast<size_t>(table.layers.at(0).qkv)];
+  made->shape_ = {static_cast<int32_t>(config.heads),
+                  static_cast<int32_t>(config.kv_heads),
+                  static_cast<int32_t>(config.head_dim),
+                  static_cast<int32_t>(qkv.part_offset(0)),
+                  static_cast<int32_t>(qkv.part_offset(1)),
+                  static_cast<int32_t>(qkv.part_offset(2)),
+                  static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)))};
+  made->max_rows_ = max_rows;
+  made->positions_ = max_positions;
+  const Ops& ops = backend.ops();
+  made->hidden_stride_ = std::max(ops.row_stride(config.hidden), pad16(config.hidden));
+  made->attended_stride_ = ops.row_stride(config.heads * config.head_dim);
+  made->qkv_stride_ = qkv.rows();
+  made->gated_stride_ = std::max(ops.row_stride(config.intermediate), pad16(config.intermediate));
+  const size_t rows = static_cast<size_t>(max_rows), act = dtype_size(ops.activation_type());
+  const auto bytes = [&](int64_t stride, size_t element) {
+    return rows * static_cast<size_t>(stride) * element;
+  };
+  ASSIGN_OR_RETURN(made->residual_, backend.allocate(bytes(made->hidden_stride_, sizeof(float))));
+  ASSIGN_OR_RETURN(made->gathered_, backend.allocate(bytes(made->hidden_stride_, sizeof(float))));
+  ASSIGN_OR_RETURN(made->normed_, backend.allocate(bytes(made->hidden_stride_, act)));
+  ASSIGN_OR_RETURN(made->qkv_, backend.allocate(bytes(made->qkv_stride_, sizeof(float))));
+  ASSIGN_OR_RETURN(made->attended_, backend.allocate(bytes(made->attended_stride_, act)));
+  ASSIGN_OR_RETURN(made->gated_, backend.allocate(bytes(made->gated_stride_, act)));
+  ASSIGN_OR_RETURN(
+      made->cos_sin_,
+      backend.allocate(static_cast<size_t>(max_positions * config.head_dim) * sizeof(float)));
+  fill_cos_sin(made->cos_sin_.as<float>(), max_positions, config.head_dim, config.rope_theta);
+  return made;
+}
+
+// Logits memory grows to what is asked for, and by a variant with a larger vocabulary; it never
+// shrinks.
+Status Transformer::ensure_logits(int64_t rows, int64_t columns) {
+  if (rows <= logits_rows_ && columns <= logits_columns_) return Status();
+  const int64_t new_rows = std::max(rows, logits_rows_),
+                new_columns = std::max(columns, logits_columns_);
+  ASSIGN_OR_RETURN(Buffer grown,
+                   backend_.allocate(static_cast<size_t>(new_rows * new_columns) * sizeof(float)));
+  logits_ = std::move(grown);
+  logits_rows_ = new_rows;
+  logits_columns_ = new_columns;
+  return Status();
+}
+
+int64_t Transformer::vocab_of(int32_t slot, std::span<const VariantWeights* const> slots) const {
+  if (slot != kBaseSlot) {
+    const int64_t own = slots[static_cast<size_t>(slot)]->dense_rows(table_.head);
+    if (own > 0) return own;
+  }
+  return config_.vocab;
+}
+
+void Transformer::run_block(int64_t layer, const Batch& batch, const KvView& kv) {
+  Ops& ops = backend_.ops();
+  const DType act = ops.activation_type();
+  const LayerWeights& w = table_.layers[static_cast<size_t>(layer)];
+  const int64_t m = static_cast<int64_t>(batch.ids.size());
+  const float eps = static_cast<float>(config_.rms_eps);
+  const TensorView residual = view(residual_, DType::kF32, m, config_.hidden, hidden_stride_);
+  const TensorView normed = view(normed_, act, m, config_.hidden, hidden_stride_);
+  const TensorView qkv = view(qkv_, DType::kF32, m, qkv_stride_, qkv_stride_);
+  const TensorView attended =
+      view(attended_, act, m, config_.heads * config_.head_dim, attended_stride_);
+  const TensorView gated = view(gated_, act, m, config_.intermediate, gated_stride_);
+  const TensorView cos_sin =
+      view(cos_sin_, DType::kF32, positions_, config_.head_dim, config_.head_dim);
+
+  ops.rms_norm(normed, residual, w.attention_norm, eps, batch.groups);
+  ops.linear(qkv, normed, w.qkv, batch.groups, Epilogue::kStore);
+  ops.rope_append(qkv, shape_, cos_sin, kv, static_cast<int32_t>(layer), batch.spans);
+  ops.attention(attended, qkv, shape_, kv, static_cast<int32_t>(layer), batch.spans);
+  ops.linear(residual, attended, w.attention_out, batch.groups, Epilogue::kAddResidual);
+
+  ops.rms_norm(normed, residual, w.mlp_norm, eps, batch.groups);
+  ops.linear(gated, normed, w.gate_up, batch.groups, Epilogue::kSiluGate);
+  ops.linear(residual, gated, w.down, batch.groups, Epilogue::kAddResidual);
+}
+
+Result<Logits> Transformer::forward(const Batch& batch, const KvView& kv,
+                                    std::span<const VariantWeights* const> slots,
+                                    const Observer* observer) {
+  Ops& ops = backend_.ops();
+  const int64_t m = static_cast<int64_t>(batch.ids.size());
+  CHECK(m > 0 && m <= max_rows_, "rows of a batch");
+  for (const SequenceSpan& span : batch.spans)
+    CHECK(span.first_position + (span.end_row - span.first_row) <= positions_,
+          "position beyond the context");
+  for (size_t s = 0; s < slots.size(); ++s) ops.bind_slot(static_cast<int32_t>(s), slots[s]);
+
+  const float eps = static_cast<float>(config_.rms_eps);
+  const DType act = ops.activation_type();
+  const TensorView residual = view(residual_, DType::kF32, m, config_.hidden, hidden_stride_);
+  ops.embed(residual, table_.embedding, batch.ids, batch.groups);
+  if (observer) (*observer)(-1, residual);
+  for (int64_t layer = 0; layer < config_.layers; ++layer) {
+    run_block(layer, batch, kv);
+    if (observer) (*observer)(static_cast<int>(layer), residual);
+  }
+  if (observer) {
+    const TensorView normed = view(normed_, act, m, config_.hidden, hidden_stride_);
+    ops.rms_norm(normed, residual, table_.final_norm, eps, batch.groups);
+    (*observer)(static_cast<int>(config_.layers), normed);
+  }
+
+  const int64_t r = static_cast<int64_t>(batch.logit_rows.size());
+  if (r == 0) return Logits{};
+  const std::vector<RowGroup> groups = groups_of_rows(batch.logit_rows, batch.groups);
+  Logits out;
+  int64_t widest = 0;
+  for (const RowGroup& g : groups) {
+    const int64_t vocab = vocab_of(g.slot, slots);
+    widest = std::max(widest, vocab);
+    out.vocab.insert(out.vocab.end(), static_cast<size_t>(g.end_row - g.first_row), vocab);
+  }
+  RETURN_IF_ERROR(ensure_logits(r, pad16(std::max(widest, config_.vocab))));
+  const TensorView gathered = view(gathered_, DType::kF32, r, config_.hidden, hidden_stride_);
+  const TensorView normed = view(normed_, act, r, config_.hidden, hidden_stride_);
+  out.values = view(logits_, DType::kF32, r, widest, logits_columns_);
+  ops.gather_rows(gathered, residual, batch.logit_rows);
+  ops.rms_norm(normed, gathered, table_.final_norm, eps, groups);
+  ops.linear(out.values, normed, table_.head, groups, Epilogue::kStore);
+  return out;
+}
+
+}  // namespace deltad
