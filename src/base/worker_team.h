@@ -5,23 +5,27 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <type_traits>
 
 namespace deltad {
 
 class WorkerTeam {
  public:
   // threads ≥ 1, counting the caller. pin: bind workers 1… to cores of the process's affinity mask
-  // (never the caller's choice of the first core, which worker 0 takes in its first run()).
+  // (never the first core, which the thread that calls run() takes in the first run(), and gives
+  // back if it also destroys the team). A team larger than the mask is not pinned.
   explicit WorkerTeam(int threads, bool pin = true);
   ~WorkerTeam();
   WorkerTeam(const WorkerTeam&) = delete;
   WorkerTeam& operator=(const WorkerTeam&) = delete;
 
   int size() const;
+  // Cores of the process's affinity mask as it was before any team pinned a thread.
+  static int cores();
+
   // Calls work(worker) once on each worker, 0 ≤ worker < size(), and returns when all have
-  // returned. work is called by reference; no allocation.
+  // returned. work is called by reference and must not throw; no allocation.
   template <typename F>
   void run(F&& work) {
     run_erased([](void* context,

@@ -1,0 +1,190 @@
+// WorkerTeam: fork and join by a counter that the workers watch. Waiting spins first, because a
+// step of the model forks hundreds of times with microseconds between; then it sleeps (between
+// runs) or yields (inside a run, where the others are at work).
+#include "base/worker_team.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+#include "base/mutex.h"
+
+namespace deltad {
+namespace {
+
+constexpr std::chrono::microseconds kSpin{50};
+constexpr int kPausesPerClock = 16;  // reading the clock costs about as much as one pause
+
+void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Spins until done() or for kSpin; says whether done() came true.
+template <typename Done>
+bool spin(const Done& done) {
+  const auto deadline = std::chrono::steady_clock::now() + kSpin;
+  for (;;) {
+    for (int i = 0; i < kPausesPerClock; ++i) {
+      if (done()) return true;
+      pause();
+    }
+    if (std::chrono::steady_clock::now() >= deadline) return done();
+  }
+}
+
+// The process's cores, read once: a thread that has been pinned would see only its own.
+const std::vector<int>& process_cores() {
+  static const std::vector<int> cores = [] {
+    std::vector<int> found;
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) {
+      for (int i = 0; i < CPU_SETSIZE; ++i) {
+        if (CPU_ISSET(i, &set)) found.push_back(i);
+      }
+    }
+    if (found.empty()) found.push_back(0);
+    return found;
+  }();
+  return cores;
+}
+
+// Binding is for speed only: where the system refuses it, the thread runs where it may.
+void bind_this_thread(int core) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(core, &set);
+  (void)pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+}
+
+}  // namespace
+
+struct WorkerTeam::State {
+  explicit State(int threads) : size(threads) {}
+
+  const int size;
+  bool pinned = false;        // workers 1… are; worker 0 follows in the first run
+  bool spins = true;          // false where workers share cores: spinning would keep others off
+  bool caller_bound = false;  // worker 0 has been bound; caller_mask is what it had
+  pthread_t caller{};
+  cpu_set_t caller_mask{};
+  std::vector<std::thread> threads;
+
+  // Written by the caller before it raises `epoch`, read by workers after they have seen that.
+  void (*work)(void* context, int worker) = nullptr;  // null: end
+  void* context = nullptr;
+
+  alignas(64) std::atomic<uint32_t> epoch{0};   // runs begun
+  alignas(64) std::atomic<int> busy{0};         // workers 1… that have not returned from this run
+  alignas(64) std::atomic<int> arrived{0};      // at the barrier
+  alignas(64) std::atomic<uint32_t> passed{0};  // barriers that all have reached
+
+  // Sleepers: a worker counts itself, then looks at epoch once more; the caller raises epoch, then
+  // looks at the count. Both sequentially consistent, so at least one sees the other.
+  alignas(64) std::atomic<int> sleepers{0};
+  Mutex mutex;
+  CondVar wake;
+
+  void begin_run() {
+    epoch.fetch_add(1, std::memory_order_seq_cst);
+    if (sleepers.load(std::memory_order_seq_cst) > 0) {
+      MutexLock lock(mutex);
+      wake.notify_all();
+    }
+  }
+
+  void await_epoch_after(uint32_t seen) {
+    const auto begun = [&] { return epoch.load(std::memory_order_acquire) != seen; };
+    if (spins ? spin(begun) : begun()) return;
+    MutexLock lock(mutex);
+    sleepers.fetch_add(1, std::memory_order_seq_cst);
+    while (epoch.load(std::memory_order_seq_cst) == seen) wake.wait(mutex);
+    sleepers.fetch_sub(1, std::memory_order_relaxed);
+  }
+
+  // Inside a run: the others are working, so sleeping would only add latency.
+  template <typename Done>
+  void await_others(const Done& done) const {
+    if (spins && spin(done)) return;
+    while (!done()) std::this_thread::yield();
+  }
+
+  void worker_main(int worker) {
+    for (uint32_t seen = 0;; ++seen) {
+      await_epoch_after(seen);
+      if (work == nullptr) return;
+      work(context, worker);
+      busy.fetch_sub(1, std::memory_order_release);
+    }
+  }
+};
+
+WorkerTeam::WorkerTeam(int threads, bool pin) : state_(std::make_unique<State>(threads)) {
+  CHECK(threads >= 1, "a team has at least its caller");
+  const std::vector<int>& cores = process_cores();
+  const bool fits = static_cast<size_t>(threads) <= cores.size();
+  state_->pinned = pin && fits && threads > 1;
+  state_->spins = fits;
+  for (int worker = 1; worker < threads; ++worker) {
+    state_->threads.emplace_back([state = state_.get(), worker] {
+      if (state->pinned) bind_this_thread(process_cores()[static_cast<size_t>(worker)]);
+      state->worker_main(worker);
+    });
+  }
+}
+
+WorkerTeam::~WorkerTeam() {
+  state_->work = nullptr;
+  state_->begin_run();
+  for (std::thread& thread : state_->threads) thread.join();
+  if (state_->caller_bound && pthread_equal(state_->caller, pthread_self())) {
+    (void)pthread_setaffinity_np(pthread_self(), sizeof state_->caller_mask, &state_->caller_mask);
+  }
+}
+
+int WorkerTeam::size() const { return state_->size; }
+
+int WorkerTeam::cores() { return static_cast<int>(process_cores().size()); }
+
+void WorkerTeam::run_erased(void (*work)(void* context, int worker), void* context) {
+  State& state = *state_;
+  if (state.size == 1) {
+    work(context, 0);
+    return;
+  }
+  if (state.pinned && !state.caller_bound) {
+    state.caller_bound = true;
+    state.caller = pthread_self();
+    (void)pthread_getaffinity_np(state.caller, sizeof state.caller_mask, &state.caller_mask);
+    bind_this_thread(process_cores().front());
+  }
+  state.work = work;
+  state.context = context;
+  state.busy.store(state.size - 1, std::memory_order_relaxed);
+  state.begin_run();
+  work(context, 0);
+  state.await_others([&] { return state.busy.load(std::memory_order_acquire) == 0; });
+}
+
+void WorkerTeam::barrier() {
+  State& state = *state_;
+  if (state.size == 1) return;
+  const uint32_t before = state.passed.load(std::memory_order_relaxed);
+  if (state.arrived.fetch_add(1, std::memory_order_acq_rel) == state.size - 1) {
+    state.arrived.store(0, std::memory_order_relaxed);
+    state.passed.store(before + 1, std::memory_order_release);
+    return;
+  }
+  state.await_others([&] { return state.passed.load(std::memory_order_acquire) != before; });
+}
+
+}  // namespace deltad
