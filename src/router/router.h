@@ -1,7 +1,7 @@
 // Router: takes an API request's parts, resolves its variant once, waits for that variant's load
 // (one load however many wait), and submits to the engine. Any thread; never blocks on a disk.
-// Eviction and tiers come with the delta cache; the place for them is between resolve and submit
-// (acquire).
+// Loads run on loader threads. Eviction and tiers come with the delta cache; their place is between
+// resolve and submit, where a request gets its VariantRef.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,12 @@
 
 namespace deltad {
 
-struct VariantSource {
-  std::string name, path;
-};
-
 // What a model name stands for, before any load: enough to tokenize, render and check.
 struct ModelHandle {
-  std::string name;  // as asked
+  std::string name;  // as registered
   bool is_base = false;
   std::shared_ptr<const TextAssets> text;  // the variant's own, else the base's
-  std::shared_ptr<void> entry;             // the catalog's; keeps it alive
+  std::shared_ptr<CatalogEntry> entry;     // null for the base
 };
 
 struct RouterOptions {
@@ -37,8 +33,8 @@ struct RouterOptions {
 
 class Router {
  public:
-  // Checks that names are unique and none is the base's, and that each path exists; reads the small
-  // text files of variant folders. kInvalidArgument names the variant.
+  // Builds the catalog from the sources (errors as Catalog::make). table, backend and engine
+  // outlive the router.
   static Result<std::unique_ptr<Router>> make(const RouterOptions& options,
                                               const std::vector<VariantSource>& variants,
                                               std::shared_ptr<const TextAssets> base_text,
@@ -49,12 +45,15 @@ class Router {
   // "" and the base's name mean the base. kNotFound lists the names that exist if they are few.
   virtual Result<ModelHandle> resolve(const std::string& model) = 0;
 
-  // request.variant is filled in here. A load that fails ends the request with a kFinished/kError
-  // event (kUnavailable, with the reason). The returned ticket cancels it wherever it is.
+  // request.variant is filled in here. A request that cannot ever run is refused at once; a load
+  // that fails ends the request with a kFinished/kError event (kUnavailable, with the reason). The
+  // ticket cancels it wherever it is.
   using Ticket = uint64_t;
   virtual Result<Ticket> submit(const ModelHandle& model, Request request) = 0;
-  virtual void cancel(Ticket ticket) = 0;
-  virtual void shutdown(TimePoint deadline) = 0;  // drains the parked, then the engine
+  virtual void cancel(Ticket ticket) = 0;  // unknown tickets are ignored
+  // Refuses new requests; returns when all are done, or at the deadline, when the rest is
+  // cancelled.
+  virtual void shutdown(TimePoint deadline) = 0;
 
   virtual std::vector<VariantInfo> variants() const = 0;
   virtual const std::string& base_name() const = 0;

@@ -1,0 +1,101 @@
+#include "router/catalog.h"
+
+#include <fmt/format.h>
+
+#include <ctime>
+
+#include "delta/loader.h"
+#include "io/file_reader.h"
+
+namespace deltad {
+namespace {
+
+constexpr size_t kFewNames = 32;  // a 404 lists this many names at most
+constexpr size_t kLongestName = 256;
+
+Status check_name(const std::string& name, const std::string& base_name) {
+  if (name.empty()) return invalid_argument("a variant's name is empty");
+  if (name.size() > kLongestName)
+    return invalid_argument(
+        fmt::format("variant name of {} bytes: at most {} are allowed", name.size(), kLongestName));
+  for (unsigned char c : name)
+    if (c <= 0x20 || c == 0x7f)
+      return invalid_argument(
+          "a variant's name holds a space or control character: use letters, digits, . - _ / :");
+  if (name == base_name)
+    return invalid_argument(
+        fmt::format("variant '{}' has the name of the base model: choose another", name));
+  return Status();
+}
+
+Result<std::shared_ptr<const TextAssets>> text_of(
+    const VariantSource& source, const std::shared_ptr<const TextAssets>& base_text) {
+  if (!is_directory(source.path)) return base_text;
+  bool brings_text = false;
+  const auto file = [&](const std::string& name) {
+    std::string content = variant_text_file(source.path, name);
+    brings_text = brings_text || !content.empty();
+    return content;
+  };
+  auto own = load_text_assets(file, base_text.get());
+  if (!own.ok()) return own.status();
+  return brings_text ? *own : base_text;
+}
+
+}  // namespace
+
+const char* variant_state_name(VariantState state) {
+  switch (state) {
+    case VariantState::kRegistered:
+      return "registered";
+    case VariantState::kLoading:
+      return "loading";
+    case VariantState::kResident:
+      return "resident";
+    case VariantState::kFailed:
+      return "failed";
+  }
+  return "?";
+}
+
+Result<Catalog> Catalog::make(const std::string& base_name,
+                              const std::vector<VariantSource>& sources,
+                              const std::shared_ptr<const TextAssets>& base_text) {
+  Catalog catalog;
+  catalog.base_name_ = base_name;
+  const int64_t now = static_cast<int64_t>(std::time(nullptr));
+  for (const VariantSource& source : sources) {
+    RETURN_IF_ERROR(check_name(source.name, base_name));
+    const std::string where = fmt::format("variant '{}'", source.name);
+    if (!file_exists(source.path) && !is_directory(source.path))
+      return invalid_argument(fmt::format("{}: '{}' does not exist", where, source.path));
+    auto text = text_of(source, base_text);
+    if (!text.ok()) return text.status().in(where);
+    auto entry = std::make_shared<CatalogEntry>();
+    entry->name = source.name;
+    entry->path = source.path;
+    entry->text = *text;
+    entry->created = now;
+    if (!catalog.entries_.emplace(source.name, std::move(entry)).second)
+      return invalid_argument(fmt::format("{} is given twice", where));
+  }
+  return catalog;
+}
+
+std::shared_ptr<CatalogEntry> Catalog::find(const std::string& name) const {
+  const auto it = entries_.find(name);
+  return it == entries_.end() ? nullptr : it->second;
+}
+
+Status Catalog::unknown(const std::string& name) const {
+  // The name is the client's text: shown short.
+  std::string message = fmt::format("The model '{}' does not exist.", name.substr(0, kLongestName));
+  if (entries_.size() < kFewNames) {
+    message += " Models: " + base_name_;
+    for (const auto& [other, entry] : entries_) message += ", " + other;
+    message += ".";
+  }
+  return not_found(message);
+}
+
+}  // namespace deltad
