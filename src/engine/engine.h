@@ -46,8 +46,11 @@ class Engine {
   // kInvalidArgument (prompt too long …), kResourceExhausted (queue full), kUnavailable (shutting
   // down). After an OK every request gets exactly one kFinished event.
   virtual Result<RequestHandle> submit(Request request) = 0;
-  virtual void cancel(
-      RequestHandle handle) = 0;  // unknown handles are ignored; takes effect between two steps
+  // What submit refuses whatever the variant is (it may not be loaded yet): an empty prompt, one
+  // too long, parameters out of range. submit calls it too, and also checks the token ids.
+  virtual Status check(const Request& request) const = 0;
+  // Unknown handles are ignored; takes effect between two steps.
+  virtual void cancel(RequestHandle handle) = 0;
   // Refuses new requests from now on; returns when the running ones are done, or at the deadline,
   // when the rest is cancelled.
   virtual void shutdown(TimePoint deadline) = 0;
