@@ -1,6 +1,7 @@
-// CpuOps: the model's operations on this CPU. Owned by CpuBackend; called by the engine's thread, which is worker 0 of the
-// team. Bodies: cpu_ops.cc (slots, gather, parallel_for), cpu_linear.cc, cpu_pointwise.cc (embed, rms_norm),
-// cpu_attention.cc (rope_append, attention). The arithmetic is in kernels/cpu, chosen by Isa.
+// CpuOps: the model's operations on this CPU. Owned by CpuBackend; called by the engine's thread,
+// which is worker 0 of the team. Bodies: cpu_ops.cc (slots, gather, parallel_for), cpu_linear.cc,
+// cpu_pointwise.cc (embed, rms_norm), cpu_attention.cc (rope_append, attention). The arithmetic is
+// in kernels/cpu, chosen by Isa.
 #pragma once
 
 #include <memory>
@@ -29,8 +30,8 @@ class CpuOps final : public Ops {
                 std::span<const RowGroup> groups) override;
   void linear(TensorView out, TensorView x, WeightId weight, std::span<const RowGroup> groups,
               Epilogue epilogue) override;
-  void rope_append(TensorView qkv, const AttentionShape& shape, TensorView cos_sin, const KvView& kv,
-                   int32_t layer, std::span<const SequenceSpan> spans) override;
+  void rope_append(TensorView qkv, const AttentionShape& shape, TensorView cos_sin,
+                   const KvView& kv, int32_t layer, std::span<const SequenceSpan> spans) override;
   void attention(TensorView out, TensorView qkv, const AttentionShape& shape, const KvView& kv,
                  int32_t layer, std::span<const SequenceSpan> spans) override;
   void gather_rows(TensorView out, TensorView x, std::span<const int32_t> rows) override;
@@ -45,10 +46,11 @@ class CpuOps final : public Ops {
   WorkerTeam& team_;
   const CpuWeights& weights_;
   std::vector<const CpuVariantWeights*> slots_;
+  // Shared, so that each is complete only where it is made.
   struct LinearScratch;  // quantised activations and the like, grown as needed (cpu_linear.cc)
-  std::unique_ptr<LinearScratch> linear_scratch_;
+  std::shared_ptr<LinearScratch> linear_scratch_;
   struct AttentionScratch;  // per worker (cpu_attention.cc)
-  std::unique_ptr<AttentionScratch> attention_scratch_;
+  std::shared_ptr<AttentionScratch> attention_scratch_;
 };
 
 }  // namespace deltad

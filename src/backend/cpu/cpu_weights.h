@@ -1,21 +1,23 @@
-// Resident weights on the CPU, in the layout of kernels/cpu/layout.h: the base's (CpuWeights) and what one variant does to
-// them (CpuVariantWeights). Filled by loader threads, immutable afterwards.
+// Resident weights on the CPU, in the layout of kernels/cpu/layout.h: the base's (CpuWeights) and
+// what one variant does to them (CpuVariantWeights). Filled by loader threads, immutable
+// afterwards.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <vector>
 
 #include "backend/backend.h"
+#include "base/mutex.h"
 
 namespace deltad {
 
 // A packed matrix, or a vector of fp32 (values rounded to bf16).
 struct CpuMatrix {
-  Buffer storage;              // bf16 in tiles, or fp32 [rows] for a vector
-  int64_t rows = 0;            // unpadded rows of the last part's end; for an embedding or head the vocabulary
-  int64_t padded_rows = 0;     // all rows, padding included (a multiple of 16); 0 for a vector
-  int64_t columns = 0;         // d_in
+  Buffer storage;  // bf16 in tiles, or fp32 [rows] for a vector
+  int64_t rows =
+      0;  // unpadded rows of the last part's end; for an embedding or head the vocabulary
+  int64_t padded_rows = 0;  // all rows, padding included (a multiple of 16)
+  int64_t columns = 0;      // d_in
   int64_t padded_columns = 0;
 };
 
@@ -26,8 +28,10 @@ struct CpuSignLevel {
 
 // What one variant does to one weight.
 struct CpuWeightDelta {
-  std::vector<CpuSignLevel> levels;           // empty: no sign part
-  std::shared_ptr<const CpuMatrix> dense;     // not null: replaces the base's weight (levels are then empty)
+  std::vector<CpuSignLevel> levels;  // empty: no sign part
+  // Not null: replaces the base's weight. Levels add to it (their α is 0 in the replaced parts), so
+  // a fused weight may have one part replaced and another compressed.
+  std::shared_ptr<const CpuMatrix> dense;
   bool nothing() const { return levels.empty() && !dense; }
 };
 
@@ -60,11 +64,19 @@ class CpuVariantWeights final : public VariantWeights {
   size_t bytes() const override;
   int64_t dense_rows(WeightId weight) const override;
 
-  const CpuWeightDelta& delta(WeightId weight) const { return deltas_[static_cast<size_t>(weight)]; }
+  const CpuWeightDelta& delta(WeightId weight) const {
+    return deltas_[static_cast<size_t>(weight)];
+  }
 
  private:
+  Result<CpuSignLevel*> level_of(WeightId weight, int level);
+
   const CpuWeights& base_;
+  Mutex mutex_;  // of what put_* create on first use; the rows themselves are disjoint
   std::vector<CpuWeightDelta> deltas_;  // index: WeightId
+  std::vector<std::shared_ptr<CpuMatrix>>
+      replaced_;  // index: WeightId; the same objects, not const
+  std::vector<std::pair<WeightId, WeightId>> aliases_ GUARDED_BY(mutex_);  // (to, from)
 };
 
 }  // namespace deltad
