@@ -1,0 +1,357 @@
+#include "deltad/config.h"
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <optional>
+
+namespace deltad {
+namespace {
+
+// Reads one value; false means that it is not what `expected` says.
+using Setter = std::function<bool(const YAML::Node& value, Config& config)>;
+
+struct Key {
+  const char* name;
+  const char* expected;
+  Setter set;
+};
+
+std::optional<int64_t> integer(const YAML::Node& node, int64_t low, int64_t high) {
+  int64_t value = 0;
+  if (!node.IsScalar() || !YAML::convert<int64_t>::decode(node, value) || value < low ||
+      value > high)
+    return std::nullopt;
+  return value;
+}
+
+template <typename Field>
+Setter whole(Field field, int64_t low, int64_t high) {
+  return [=](const YAML::Node& node, Config& config) {
+    const auto value = integer(node, low, high);
+    using Number = std::remove_reference_t<decltype(field(config))>;
+    if (value) field(config) = static_cast<Number>(*value);
+    return value.has_value();
+  };
+}
+
+template <typename Field>
+Setter positive_seconds(Field field, double unit = 1.0) {
+  return [=](const YAML::Node& node, Config& config) {
+    double value = 0;
+    if (!node.IsScalar() || !YAML::convert<double>::decode(node, value)) return false;
+    if (!std::isfinite(value) || value <= 0 || value > 1e6) return false;
+    field(config) = value * unit;
+    return true;
+  };
+}
+
+template <typename Field>
+Setter text(Field field) {
+  return [=](const YAML::Node& node, Config& config) {
+    if (!node.IsScalar() || node.Scalar().empty()) return false;
+    field(config) = node.Scalar();
+    return true;
+  };
+}
+
+template <typename Field>
+Setter boolean(Field field) {
+  return [=](const YAML::Node& node, Config& config) {
+    bool value = false;
+    if (!node.IsScalar() || !YAML::convert<bool>::decode(node, value)) return false;
+    field(config) = value;
+    return true;
+  };
+}
+
+// "4096", "512KiB", "64MiB", "2GiB".
+std::optional<int64_t> byte_count(const std::string& text) {
+  size_t end = 0;
+  double number = 0;
+  try {
+    number = std::stod(text, &end);
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+  std::string unit = text.substr(end);
+  unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size()
+                                                                 : unit.find_first_not_of(' '));
+  double factor = 0;
+  if (unit.empty() || unit == "B") factor = 1;
+  if (unit == "KiB") factor = 1024.0;
+  if (unit == "MiB") factor = 1024.0 * 1024;
+  if (unit == "GiB") factor = 1024.0 * 1024 * 1024;
+  const double bytes = number * factor;
+  if (factor == 0 || !(bytes >= 1) || bytes > 1e15) return std::nullopt;
+  return static_cast<int64_t>(bytes);
+}
+
+template <typename Field>
+Setter bytes(Field field, bool allow_auto) {
+  return [=](const YAML::Node& node, Config& config) {
+    if (!node.IsScalar()) return false;
+    if (allow_auto && node.Scalar() == "auto") {
+      field(config) = 0;
+      return true;
+    }
+    const auto value = byte_count(node.Scalar());
+    if (value) field(config) = *value;
+    return value.has_value();
+  };
+}
+
+bool set_log_level(const YAML::Node& node, Config& config) {
+  if (!node.IsScalar()) return false;
+  const std::string& name = node.Scalar();
+  if (name == "debug")
+    config.log_level = LogLevel::kDebug;
+  else if (name == "info")
+    config.log_level = LogLevel::kInfo;
+  else if (name == "warning")
+    config.log_level = LogLevel::kWarning;
+  else if (name == "error")
+    config.log_level = LogLevel::kError;
+  else
+    return false;
+  return true;
+}
+
+bool set_listen(const YAML::Node& node, Config& config) {
+  return node.IsScalar() && parse_listen(node.Scalar(), &config.server).ok();
+}
+
+bool set_origins(const YAML::Node& node, Config& config) {
+  if (!node.IsSequence()) return false;
+  config.server.cors_origins.clear();
+  for (const YAML::Node& origin : node) {
+    if (!origin.IsScalar() || origin.Scalar().empty()) return false;
+    config.server.cors_origins.push_back(origin.Scalar());
+  }
+  return true;
+}
+
+bool set_variants(const YAML::Node& node, Config& config) {
+  if (!node.IsMap()) return false;
+  for (const auto& item : node) {
+    if (!item.first.IsScalar() || !item.second.IsScalar() || item.second.Scalar().empty())
+      return false;
+    config.variants.push_back({item.first.Scalar(), item.second.Scalar()});
+  }
+  return true;
+}
+
+const std::vector<Key>& server_keys() {
+  static const std::vector<Key> keys = {
+      {"listen", "ADDRESS:PORT", set_listen},
+      {"io_threads", "a whole number from 1 to 64",
+       whole([](Config& c) -> int& { return c.server.io_threads; }, 1, 64)},
+      {"max_body", "a size such as 8MiB",
+       bytes([](Config& c) -> int64_t& { return c.server.max_body_bytes; }, false)},
+      {"max_connections", "a whole number from 1 to 1000000",
+       whole([](Config& c) -> int& { return c.server.max_connections; }, 1, 1000000)},
+      {"header_seconds", "a number of seconds above 0",
+       positive_seconds([](Config& c) -> double& { return c.server.header_seconds; })},
+      {"idle_seconds", "a number of seconds above 0",
+       positive_seconds([](Config& c) -> double& { return c.server.idle_seconds; })},
+      {"drain_seconds", "a number of seconds above 0",
+       positive_seconds([](Config& c) -> double& { return c.server.drain_seconds; })},
+      {"cors_origins", "a list of origins", set_origins},
+  };
+  return keys;
+}
+
+const std::vector<Key>& engine_keys() {
+  static const std::vector<Key> keys = {
+      {"kv_cache", "auto or a size such as 2GiB",
+       bytes([](Config& c) -> int64_t& { return c.engine.kv_bytes; }, true)},
+      {"max_context", "0 or a whole number of tokens",
+       whole([](Config& c) -> int32_t& { return c.engine.max_context; }, 0, 1 << 24)},
+      {"max_step_rows", "a whole number from 16 to 8192",
+       whole([](Config& c) -> int32_t& { return c.engine.max_step_rows; }, 16, 8192)},
+      {"max_running", "a whole number from 1 to 65536",
+       whole([](Config& c) -> int32_t& { return c.engine.max_running; }, 1, 65536)},
+      {"max_waiting", "a whole number from 1 to 1000000",
+       whole([](Config& c) -> int32_t& { return c.engine.max_waiting; }, 1, 1000000)},
+      {"step_milliseconds", "a number above 0",
+       positive_seconds([](Config& c) -> double& { return c.engine.step_seconds; }, 1e-3)},
+      {"prefix_cache", "true or false",
+       boolean([](Config& c) -> bool& { return c.engine.prefix_cache; })},
+  };
+  return keys;
+}
+
+const std::vector<Key>& cpu_keys() {
+  static const std::vector<Key> keys = {
+      {"threads", "0 (one a core) or a whole number up to 1024",
+       whole([](Config& c) -> int& { return c.cpu.threads; }, 0, 1024)},
+      {"pin", "true or false", boolean([](Config& c) -> bool& { return c.cpu.pin; })},
+      {"isa", "scalar, avx2, avx512 or avx512_bf16",
+       [](const YAML::Node& node, Config& config) {
+         if (!node.IsScalar()) return false;
+         const std::string& isa = node.Scalar();
+         config.cpu.isa = isa;
+         return isa == "scalar" || isa == "avx2" || isa == "avx512" || isa == "avx512_bf16";
+       }},
+  };
+  return keys;
+}
+
+const std::vector<Key>& variant_loading_keys() {
+  static const std::vector<Key> keys = {
+      {"threads", "a whole number from 1 to 64",
+       whole([](Config& c) -> int& { return c.router.loader_threads; }, 1, 64)},
+      {"max_parked", "a whole number from 1 to 1000000",
+       whole([](Config& c) -> int32_t& { return c.router.max_parked; }, 1, 1000000)},
+      {"retry_seconds", "a number of seconds above 0",
+       positive_seconds([](Config& c) -> double& { return c.router.retry_seconds; })},
+  };
+  return keys;
+}
+
+class Reader {
+ public:
+  Reader(const std::string& file, Config* config) : file_(file), config_(*config) {}
+
+  Status read(const YAML::Node& root) {
+    return section(
+        root, "",
+        {
+            {"base", "the path of a model folder or .gguf file",
+             text([](Config& c) -> std::string& { return c.base; })},
+            {"base_name", "a name", text([](Config& c) -> std::string& { return c.base_name; })},
+            {"variants", "a map of NAME: PATH", set_variants},
+            {"server", "a map", nested("server", server_keys())},
+            {"engine", "a map", nested("engine", engine_keys())},
+            {"cpu", "a map", nested("cpu", cpu_keys())},
+            {"variant_loading", "a map", nested("variant_loading", variant_loading_keys())},
+            {"log", "debug, info, warning or error", set_log_level},
+        });
+  }
+
+ private:
+  // A section's own error wins over "expected a map".
+  Setter nested(const std::string& name, const std::vector<Key>& keys) {
+    return [this, name, &keys](const YAML::Node& node, Config&) {
+      if (!node.IsMap()) return false;
+      inner_ = section(node, name + ".", keys);
+      return inner_.ok();
+    };
+  }
+
+  Status section(const YAML::Node& node, const std::string& prefix, const std::vector<Key>& keys) {
+    if (node.IsNull()) return Status();
+    if (!node.IsMap()) return at(node, "expected a map of keys");
+    std::vector<std::string> seen;
+    for (const auto& item : node) {
+      if (!item.first.IsScalar()) return at(item.first, "a key must be a word");
+      const std::string& name = item.first.Scalar();
+      const Key* key = nullptr;
+      std::string allowed;
+      for (const Key& k : keys) {
+        if (name == k.name) key = &k;
+        allowed += (allowed.empty() ? "" : ", ") + std::string(k.name);
+      }
+      if (key == nullptr)
+        return at(item.first,
+                  fmt::format("unknown key '{}{}'; allowed are {}", prefix, name, allowed));
+      for (const std::string& other : seen)
+        if (other == name)
+          return at(item.first, fmt::format("key '{}{}' is given twice", prefix, name));
+      seen.push_back(name);
+      if (!key->set(item.second, config_)) {
+        if (!inner_.ok()) return inner_;
+        return at(item.second, fmt::format("key '{}{}': expected {}", prefix, name, key->expected));
+      }
+    }
+    return Status();
+  }
+
+  Status at(const YAML::Node& node, const std::string& what) const {
+    const YAML::Mark mark = node.Mark();
+    return invalid_argument(mark.is_null()
+                                ? fmt::format("{}: {}", file_, what)
+                                : fmt::format("{} line {}: {}", file_, mark.line + 1, what));
+  }
+
+  const std::string file_;
+  Config& config_;
+  Status inner_;
+};
+
+std::string beside(const std::string& file, const std::string& path) {
+  if (path.empty() || path.front() == '/') return path;
+  return (std::filesystem::path(file).parent_path() / path).lexically_normal().string();
+}
+
+}  // namespace
+
+Status read_config(std::string_view yaml, const std::string& file, Config* config) {
+  Config fresh = *config;
+  fresh.variants.clear();
+  try {
+    RETURN_IF_ERROR(Reader(file, &fresh).read(YAML::Load(std::string(yaml))));
+  } catch (const YAML::Exception& error) {
+    return invalid_argument(
+        fmt::format("{} line {}: not valid YAML: {}", file, error.mark.line + 1, error.msg));
+  }
+  fresh.base = beside(file, fresh.base);
+  for (VariantSource& variant : fresh.variants) variant.path = beside(file, variant.path);
+  *config = std::move(fresh);
+  return Status();
+}
+
+Status parse_listen(const std::string& text, ServerConfig* server) {
+  const auto wrong = [&] {
+    return invalid_argument(
+        fmt::format("'{}' is not ADDRESS:PORT (such as 127.0.0.1:8080 or [::1]:8080)", text));
+  };
+  const size_t colon = text.rfind(':');
+  std::string address = colon == std::string::npos ? server->address : text.substr(0, colon);
+  const std::string port = colon == std::string::npos ? text : text.substr(colon + 1);
+  if (port.empty() || port.size() > 5 || port.find_first_not_of("0123456789") != std::string::npos)
+    return wrong();
+  const int number = std::stoi(port);
+  if (number > 65535) return wrong();
+  if (address.size() >= 2 && address.front() == '[' && address.back() == ']')
+    address = address.substr(1, address.size() - 2);
+  if (address.empty()) return wrong();
+  server->address = address;
+  server->port = static_cast<uint16_t>(number);
+  return Status();
+}
+
+Result<VariantSource> parse_variant(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
+    return invalid_argument(fmt::format("--variant '{}': expected NAME=PATH", text));
+  return VariantSource{text.substr(0, equals), text.substr(equals + 1)};
+}
+
+std::string describe(const Config& config) {
+  const auto count_or = [](int64_t n, const char* zero) {
+    return n == 0 ? std::string(zero) : std::to_string(n);
+  };
+  std::string out;
+  out += fmt::format("base:      {}{}\n", config.base,
+                     config.base_name.empty() ? "" : fmt::format(" as '{}'", config.base_name));
+  for (const VariantSource& v : config.variants)
+    out += fmt::format("variant:   {} = {}\n", v.name, v.path);
+  out += fmt::format("listen:    {}:{}, {} I/O threads, at most {} connections\n",
+                     config.server.address, config.server.port, config.server.io_threads,
+                     config.server.max_connections);
+  out += fmt::format("cpu:       threads {}, instruction set {}\n",
+                     count_or(config.cpu.threads, "one a core"),
+                     config.cpu.isa.empty() ? "the best there is" : config.cpu.isa);
+  out += fmt::format(
+      "engine:    KV cache {}, context {}, {} rows and {:.0f} ms a step, {} running, {} waiting\n",
+      count_or(config.engine.kv_bytes, "auto"), count_or(config.engine.max_context, "the model's"),
+      config.engine.max_step_rows, config.engine.step_seconds * 1e3, config.engine.max_running,
+      config.engine.max_waiting);
+  return out;
+}
+
+}  // namespace deltad
