@@ -1,0 +1,36 @@
+// BaseModel: everything that a program holds of the base: the checkpoint it came from, its weights
+// in a backend, its text assets and its identity. Made once at start (deltad, deltactl), then
+// constant; outlives engine and router.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+#include "model/checkpoint.h"
+#include "model/loader.h"
+#include "model/weight_table.h"
+#include "text/text_assets.h"
+
+namespace deltad {
+
+struct BaseModel {
+  std::string name;    // the folder's or file's name
+  std::string digest;  // base_digest
+  std::unique_ptr<Checkpoint> checkpoint;
+  WeightTable table;
+  std::unique_ptr<Backend> backend;
+  std::shared_ptr<const TextAssets> text;  // null if the model brings no tokenizer: token ids only
+
+  const ModelConfig& config() const { return checkpoint->config(); }
+};
+
+// Reads and loads it all. progress is called while weights are read.
+Result<std::unique_ptr<BaseModel>> load_base_model(const std::string& path,
+                                                   const CpuBackendOptions& backend,
+                                                   const Progress& progress);
+
+// The text assets of a model on disk, whatever its form.
+Result<std::shared_ptr<const TextAssets>> checkpoint_text(const Checkpoint& checkpoint);
+
+}  // namespace deltad
