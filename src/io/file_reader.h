@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/status.h"
 
@@ -11,7 +12,10 @@ namespace deltad {
 
 class FileReader {
  public:
+  // Regular files only.
   static Result<std::shared_ptr<FileReader>> open(const std::string& path);
+  // Content that is in memory already, under a name for messages (fuzzing and tests).
+  static std::shared_ptr<FileReader> in_memory(const std::string& name, std::string content);
   ~FileReader();
   FileReader(const FileReader&) = delete;
   FileReader& operator=(const FileReader&) = delete;
@@ -25,8 +29,9 @@ class FileReader {
   FileReader(std::string path, int fd, int64_t size)
       : path_(std::move(path)), fd_(fd), size_(size) {}
   std::string path_;
-  int fd_;
+  int fd_;  // -1: the content is in memory_
   int64_t size_;
+  std::string memory_;
 };
 
 bool file_exists(const std::string& path);

@@ -30,6 +30,7 @@ struct SafetensorsEntry {
 class SafetensorsFile {
  public:
   static Result<SafetensorsFile> open(const std::string& path);
+  static Result<SafetensorsFile> open(std::shared_ptr<FileReader> file);
 
   const std::string& path() const { return path_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
@@ -40,7 +41,7 @@ class SafetensorsFile {
   // Bytes [offset, offset + count) of a tensor's data. Thread-safe.
   Status read(const SafetensorsEntry& entry, int64_t offset, int64_t count, void* out) const;
 
-  // Exposed for fuzzing: parses and checks a header for a file of file_bytes bytes.
+  // Parses and checks a header for a file of file_bytes bytes whose data begins at data_begin.
   static Status parse_header(std::string_view json, int64_t data_begin, int64_t file_bytes,
                              std::map<std::string, std::string>* metadata,
                              std::map<std::string, SafetensorsEntry>* tensors);
