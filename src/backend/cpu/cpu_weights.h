@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
@@ -69,7 +70,7 @@ class CpuVariantWeights final : public VariantWeights {
   }
 
  private:
-  Result<CpuSignLevel*> level_of(WeightId weight, int level);
+  Result<const CpuSignLevel*> level_of(WeightId weight, int level);
 
   const CpuWeights& base_;
   Mutex mutex_;  // of what put_* create on first use; the rows themselves are disjoint

@@ -1,0 +1,70 @@
+// CpuBackend: weights, worker team and ops on this machine's CPU. Owned by main; see
+// backend/backend.h for who may call what.
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "backend/backend.h"
+#include "backend/cpu/cpu_ops.h"
+#include "backend/cpu/cpu_weights.h"
+
+namespace deltad {
+namespace {
+
+constexpr int kMaxThreads = 1024;
+
+int cores_of_affinity_mask() {
+#if defined(__linux__)
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+#endif
+  const unsigned n = std::thread::hardware_concurrency();
+  return n == 0 ? 1 : static_cast<int>(n);
+}
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(Isa isa, int threads, bool pin)
+      : isa_(isa), team_(threads, pin), ops_(isa, team_, weights_) {}
+
+  Status declare_weights(const std::vector<WeightSpec>& specs) override {
+    return weights_.declare(specs);
+  }
+  Status put_rows(WeightId weight, int part, int64_t first, int64_t count,
+                  const uint16_t* values) override {
+    return weights_.put_rows(weight, part, first, count, values);
+  }
+  std::unique_ptr<VariantWeights> new_variant() override {
+    return std::make_unique<CpuVariantWeights>(weights_);
+  }
+  Result<Buffer> allocate(size_t bytes) override { return Buffer::cpu(bytes); }
+  Ops& ops() override { return ops_; }
+  size_t weight_bytes() const override { return weights_.bytes(); }
+  std::string description() const override {
+    return fmt::format("CPU, {}, {} thread{}", isa_name(isa_), team_.size(),
+                       team_.size() == 1 ? "" : "s");
+  }
+
+ private:
+  const Isa isa_;
+  WorkerTeam team_;
+  CpuWeights weights_;
+  CpuOps ops_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuBackendOptions& options) {
+  ASSIGN_OR_RETURN(const Isa isa, choose_isa(options.isa));
+  if (options.threads < 0 || options.threads > kMaxThreads)
+    return invalid_argument(
+        fmt::format("threads is {}, expected 0 (one a core) to {}", options.threads, kMaxThreads));
+  const int threads = options.threads > 0 ? options.threads : cores_of_affinity_mask();
+  return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(isa, threads, options.pin));
+}
+
+}  // namespace deltad
