@@ -1,0 +1,109 @@
+#include "delta/loader.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "base/log.h"
+#include "delta/delta_reader.h"
+#include "tensor/float16.h"
+
+namespace deltad {
+namespace {
+
+// Hands the blocks of a variant file to the backend.
+class BackendSink : public DeltaSink {
+ public:
+  BackendSink(const WeightTable& table, VariantWeights& weights)
+      : table_(table), weights_(weights) {}
+
+  Status sign_rows(const std::string& weight, int level, int64_t first, int64_t count,
+                   const uint8_t* bits) override {
+    const WeightTable::Place& at = table_.by_name.at(weight);
+    return weights_.put_sign_rows(at.weight, at.part, level, first, count, bits);
+  }
+
+  // One α a matrix becomes one a row, so that fused matrices work.
+  Status alpha(const std::string& weight, int level, int64_t count, const float* alpha) override {
+    const WeightTable::Place& at = table_.by_name.at(weight);
+    const int64_t rows = spec(at).parts[static_cast<size_t>(at.part)].rows;
+    if (count == rows) return weights_.put_alpha(at.weight, at.part, level, alpha);
+    const std::vector<float> expanded(static_cast<size_t>(rows), alpha[0]);
+    return weights_.put_alpha(at.weight, at.part, level, expanded.data());
+  }
+
+  Status dense_rows(const std::string& weight, int64_t first, int64_t count,
+                    const float* values) override {
+    const WeightTable::Place& at = table_.by_name.at(weight);
+    std::vector<uint16_t> rounded(static_cast<size_t>(count * spec(at).columns));
+    for (size_t i = 0; i < rounded.size(); ++i) rounded[i] = f32_to_bf16(values[i]);
+    return weights_.put_dense_rows(at.weight, at.part, first, count, rounded.data());
+  }
+
+ private:
+  const WeightSpec& spec(const WeightTable::Place& at) const {
+    return table_.specs[static_cast<size_t>(at.weight)];
+  }
+  const WeightTable& table_;
+  VariantWeights& weights_;
+};
+
+// Rows of the head that the variant ends up with.
+int64_t head_rows(const DeltaFile& delta, HeadSource source, const WeightTable& table) {
+  const auto rows_of = [&](WeightId id) {
+    const auto it = delta.dense().find(table.specs[static_cast<size_t>(id)].parts[0].name);
+    CHECK(it != delta.dense().end(), "the head's source is not in the file");
+    return it->second.shape[0];
+  };
+  switch (source) {
+    case HeadSource::kFileHead:
+      return rows_of(table.head);
+    case HeadSource::kFileEmbeddings:
+      return rows_of(table.embedding);
+    case HeadSource::kBaseHead:
+      break;
+  }
+  return table.specs[static_cast<size_t>(table.head)].parts[0].rows;
+}
+
+}  // namespace
+
+Result<VariantRef> load_variant(const std::string& name, const std::string& path,
+                                const WeightTable& table, Backend& backend,
+                                const VariantLoadOptions& options) {
+  ASSIGN_OR_RETURN(const DeltaFile delta, DeltaFile::open(path));
+  RETURN_IF_ERROR(delta.check_base(options.architecture, options.base_digest));
+  RETURN_IF_ERROR(delta.check_shapes(table));
+  if (delta.header().base_digest.empty() && !options.base_digest.empty())
+    log_warning("variant '{}': {} does not say which base it was made for; not checked", name,
+                delta.path());
+
+  std::unique_ptr<VariantWeights> weights = backend.new_variant();
+  for (const auto& [tensor, entry] : delta.dense()) {
+    const WeightTable::Place& at = table.by_name.at(tensor);
+    RETURN_IF_ERROR(weights->begin_dense(at.weight, at.part, entry.shape[0])
+                        .in(fmt::format("{}: tensor '{}'", delta.path(), tensor)));
+  }
+  BackendSink sink(table, *weights);
+  DeltaReadOptions read;
+  read.table = &table;
+  read.sink = &sink;
+  read.threads = options.threads;
+  read.cancelled = options.cancelled;
+  RETURN_IF_ERROR(read_delta(delta, read));
+
+  const bool base_tied = table.specs[static_cast<size_t>(table.head)].alias == table.embedding;
+  const HeadSource source = delta.head_source(base_tied);
+  if (source == HeadSource::kFileEmbeddings) weights->alias_dense(table.head, table.embedding);
+  RETURN_IF_ERROR(weights->finish().in(delta.path()));
+
+  auto variant = std::make_shared<Variant>();
+  variant->name = name;
+  variant->digest = delta.header().digest;
+  variant->vocab = head_rows(delta, source, table);
+  variant->bytes = weights->bytes();
+  variant->weights = std::move(weights);
+  return VariantRef(std::move(variant));
+}
+
+}  // namespace deltad
