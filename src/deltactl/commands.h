@@ -9,8 +9,13 @@ namespace deltad {
 // Each adds its subcommand and options to `app`; when the command line names it, it runs at once
 // and leaves the program's exit code in *exit_code (see console.h, run_command).
 void add_apply(CLI::App& app, int* exit_code);
+void add_bench(CLI::App& app, int* exit_code);
 void add_compress(CLI::App& app, int* exit_code);
+void add_generate(CLI::App& app, int* exit_code);
 void add_inspect(CLI::App& app, int* exit_code);
+void add_logits(CLI::App& app, int* exit_code);
+void add_render(CLI::App& app, int* exit_code);
+void add_tokenize(CLI::App& app, int* exit_code);
 void add_verify(CLI::App& app, int* exit_code);
 
 }  // namespace deltad

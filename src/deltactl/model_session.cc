@@ -1,0 +1,64 @@
+#include "deltactl/model_session.h"
+
+#include <filesystem>
+
+#include "deltactl/console.h"
+#include "io/file_reader.h"
+
+namespace deltad {
+namespace {
+
+// "dir/coder.delta.safetensors" → "coder"; "dir/coder/" → "coder".
+std::string variant_name(const std::string& path) {
+  std::filesystem::path clean = std::filesystem::path(path).lexically_normal();
+  if (!clean.has_filename()) clean = clean.parent_path();
+  const std::string name = clean.filename().string();
+  const std::string suffix = ".delta.safetensors";
+  return name.ends_with(suffix) ? name.substr(0, name.size() - suffix.size()) : name;
+}
+
+}  // namespace
+
+void add_model_options(CLI::App* command, ModelOptions* options, bool many) {
+  command->add_option("--base", options->base, "Base model: a Hugging Face folder or a .gguf file")
+      ->required();
+  auto* delta = command->add_option("--delta", options->deltas,
+                                    "Variant: a *.delta.safetensors file or a folder with one");
+  delta->type_name("PATH");
+  if (!many) delta->expected(1);
+  command->add_option("--threads", options->threads, "Kernel threads (default: one a core)")
+      ->check(CLI::Range(0, 1024));
+  command->add_option("--isa", options->isa,
+                      "Instruction set: scalar, avx2, avx512, avx512_bf16 (default: the best)");
+}
+
+Result<ModelSession> open_session(const ModelOptions& options) {
+  ModelSession session;
+  CpuBackendOptions backend;
+  backend.threads = options.threads;
+  backend.isa = options.isa;
+  {
+    ProgressBar bar("loading the base");
+    ASSIGN_OR_RETURN(session.base, load_base_model(options.base, backend, bar.callback()));
+  }
+  VariantLoadOptions load;
+  load.base_digest = session.base->digest;
+  load.architecture = session.base->config().architecture;
+  ProgressBar bar("loading variants");
+  for (const std::string& path : options.deltas) {
+    bar.update(static_cast<int64_t>(session.variants.size()),
+               static_cast<int64_t>(options.deltas.size()));
+    ASSIGN_OR_RETURN(VariantRef variant, load_variant(variant_name(path), path, session.base->table,
+                                                      *session.base->backend, load));
+    session.variants.push_back(std::move(variant));
+  }
+  return session;
+}
+
+Result<std::shared_ptr<const TextAssets>> ModelSession::text_for(const std::string& delta) const {
+  if (!is_directory(delta)) return base->text;
+  return load_text_assets([&](const std::string& name) { return variant_text_file(delta, name); },
+                          base->text.get());
+}
+
+}  // namespace deltad

@@ -1,0 +1,37 @@
+// What generate, bench and logits share: the options that name a base and variants, and loading
+// them. Main thread.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "delta/loader.h"
+#include "engine/base_model.h"
+
+namespace deltad {
+
+struct ModelOptions {
+  std::string base;
+  std::vector<std::string> deltas;
+  int threads = 0;
+  std::string isa;
+};
+
+// --base, --delta (many if `many`), --threads, --isa.
+void add_model_options(CLI::App* command, ModelOptions* options, bool many);
+
+struct ModelSession {
+  std::unique_ptr<BaseModel> base;
+  std::vector<VariantRef> variants;  // as options.deltas
+
+  // The text assets of a variant path (a folder may bring its own), else the base's; null if
+  // neither has any.
+  Result<std::shared_ptr<const TextAssets>> text_for(const std::string& delta) const;
+};
+
+// With a progress bar on a terminal.
+Result<ModelSession> open_session(const ModelOptions& options);
+
+}  // namespace deltad
