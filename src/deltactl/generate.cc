@@ -5,6 +5,7 @@
 #include <random>
 
 #include "base/mutex.h"
+#include "delta/variant_text.h"
 #include "deltactl/commands.h"
 #include "deltactl/console.h"
 #include "deltactl/model_session.h"
@@ -65,8 +66,8 @@ Result<int> run(const Options& options) {
   if (options.prompt.empty() == options.chat.empty())
     return invalid_argument("give either --prompt or --chat");
   ASSIGN_OR_RETURN(ModelSession session, open_session(options.model));
-  ASSIGN_OR_RETURN(const auto text,
-                   session.text_for(options.model.deltas.empty() ? "" : options.model.deltas[0]));
+  const std::string delta = options.model.deltas.empty() ? "" : options.model.deltas[0];
+  ASSIGN_OR_RETURN(const auto text, variant_text(delta, session.base->text));
   if (!text) return invalid_argument(options.model.base + ": the model has no tokenizer");
   ASSIGN_OR_RETURN(const auto engine, Engine::make(session.base->config(), session.base->table,
                                                    *session.base->backend, EngineOptions{}));

@@ -3,7 +3,6 @@
 #include <filesystem>
 
 #include "deltactl/console.h"
-#include "io/file_reader.h"
 
 namespace deltad {
 namespace {
@@ -53,12 +52,6 @@ Result<ModelSession> open_session(const ModelOptions& options) {
     session.variants.push_back(std::move(variant));
   }
   return session;
-}
-
-Result<std::shared_ptr<const TextAssets>> ModelSession::text_for(const std::string& delta) const {
-  if (!is_directory(delta)) return base->text;
-  return load_text_assets([&](const std::string& name) { return variant_text_file(delta, name); },
-                          base->text.get());
 }
 
 }  // namespace deltad

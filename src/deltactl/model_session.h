@@ -25,10 +25,6 @@ void add_model_options(CLI::App* command, ModelOptions* options, bool many);
 struct ModelSession {
   std::unique_ptr<BaseModel> base;
   std::vector<VariantRef> variants;  // as options.deltas
-
-  // The text assets of a variant path (a folder may bring its own), else the base's; null if
-  // neither has any.
-  Result<std::shared_ptr<const TextAssets>> text_for(const std::string& delta) const;
 };
 
 // With a progress bar on a terminal.

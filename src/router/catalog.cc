@@ -4,7 +4,7 @@
 
 #include <ctime>
 
-#include "delta/loader.h"
+#include "delta/variant_text.h"
 #include "io/file_reader.h"
 
 namespace deltad {
@@ -26,20 +26,6 @@ Status check_name(const std::string& name, const std::string& base_name) {
     return invalid_argument(
         fmt::format("variant '{}' has the name of the base model: choose another", name));
   return Status();
-}
-
-Result<std::shared_ptr<const TextAssets>> text_of(
-    const VariantSource& source, const std::shared_ptr<const TextAssets>& base_text) {
-  if (!is_directory(source.path)) return base_text;
-  bool brings_text = false;
-  const auto file = [&](const std::string& name) {
-    std::string content = variant_text_file(source.path, name);
-    brings_text = brings_text || !content.empty();
-    return content;
-  };
-  auto own = load_text_assets(file, base_text.get());
-  if (!own.ok()) return own.status();
-  return brings_text ? *own : base_text;
 }
 
 }  // namespace
@@ -69,7 +55,7 @@ Result<Catalog> Catalog::make(const std::string& base_name,
     const std::string where = fmt::format("variant '{}'", source.name);
     if (!file_exists(source.path) && !is_directory(source.path))
       return invalid_argument(fmt::format("{}: '{}' does not exist", where, source.path));
-    auto text = text_of(source, base_text);
+    auto text = variant_text(source.path, base_text);
     if (!text.ok()) return text.status().in(where);
     auto entry = std::make_shared<CatalogEntry>();
     entry->name = source.name;

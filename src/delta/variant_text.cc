@@ -1,0 +1,28 @@
+#include "delta/variant_text.h"
+
+#include "delta/variant_path.h"
+#include "io/file_reader.h"
+
+namespace deltad {
+
+Result<std::shared_ptr<const TextAssets>> variant_text(
+    const std::string& path, const std::shared_ptr<const TextAssets>& base) {
+  if (!is_directory(path)) return base;
+  bool brings_any = false;
+  Status failed;
+  const auto file = [&](const std::string& name) -> std::string {
+    auto content = variant_text_file(path, name);
+    if (!content.ok()) {
+      failed = content.status();
+      return "";
+    }
+    brings_any = brings_any || !content->empty();
+    return std::move(*content);
+  };
+  auto own = load_text_assets(file, base.get());
+  RETURN_IF_ERROR(failed);
+  if (!brings_any) return base;
+  return own;
+}
+
+}  // namespace deltad
