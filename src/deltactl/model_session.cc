@@ -1,23 +1,9 @@
 #include "deltactl/model_session.h"
 
-#include <filesystem>
-
+#include "delta/variant_path.h"
 #include "deltactl/console.h"
 
 namespace deltad {
-namespace {
-
-// "dir/coder.delta.safetensors" → "coder"; "dir/coder/" → "coder".
-std::string variant_name(const std::string& path) {
-  std::filesystem::path clean = std::filesystem::path(path).lexically_normal();
-  if (!clean.has_filename()) clean = clean.parent_path();
-  const std::string name = clean.filename().string();
-  const std::string suffix = ".delta.safetensors";
-  return name.ends_with(suffix) ? name.substr(0, name.size() - suffix.size()) : name;
-}
-
-}  // namespace
-
 void add_model_options(CLI::App* command, ModelOptions* options, bool many) {
   command->add_option("--base", options->base, "Base model: a Hugging Face folder or a .gguf file")
       ->required();
@@ -47,8 +33,9 @@ Result<ModelSession> open_session(const ModelOptions& options) {
   for (const std::string& path : options.deltas) {
     bar.update(static_cast<int64_t>(session.variants.size()),
                static_cast<int64_t>(options.deltas.size()));
-    ASSIGN_OR_RETURN(VariantRef variant, load_variant(variant_name(path), path, session.base->table,
-                                                      *session.base->backend, load));
+    ASSIGN_OR_RETURN(VariantRef variant,
+                     load_variant(variant_name_of(path), path, session.base->table,
+                                  *session.base->backend, load));
     session.variants.push_back(std::move(variant));
   }
   return session;

@@ -44,7 +44,12 @@ Setter positive_seconds(Field field, double unit = 1.0) {
     double value = 0;
     if (!node.IsScalar() || !YAML::convert<double>::decode(node, value)) return false;
     if (!std::isfinite(value) || value <= 0 || value > 1e6) return false;
-    field(config) = value * unit;
+    value *= unit;
+    using Target = std::remove_reference_t<decltype(field(config))>;
+    if constexpr (std::is_same_v<Target, Duration>)
+      field(config) = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
+    else
+      field(config) = value;
     return true;
   };
 }
@@ -99,7 +104,8 @@ Setter bytes(Field field, bool allow_auto) {
       return true;
     }
     const auto value = byte_count(node.Scalar());
-    if (value) field(config) = *value;
+    if (value)
+      field(config) = static_cast<std::remove_reference_t<decltype(field(config))>>(*value);
     return value.has_value();
   };
 }
@@ -121,15 +127,17 @@ bool set_log_level(const YAML::Node& node, Config& config) {
 }
 
 bool set_listen(const YAML::Node& node, Config& config) {
-  return node.IsScalar() && parse_listen(node.Scalar(), &config.server).ok();
+  if (!node.IsScalar() || !check_listen(node.Scalar()).ok()) return false;
+  config.http.listen = node.Scalar();
+  return true;
 }
 
 bool set_origins(const YAML::Node& node, Config& config) {
   if (!node.IsSequence()) return false;
-  config.server.cors_origins.clear();
+  config.cors_origins.clear();
   for (const YAML::Node& origin : node) {
     if (!origin.IsScalar() || origin.Scalar().empty()) return false;
-    config.server.cors_origins.push_back(origin.Scalar());
+    config.cors_origins.push_back(origin.Scalar());
   }
   return true;
 }
@@ -148,17 +156,17 @@ const std::vector<Key>& server_keys() {
   static const std::vector<Key> keys = {
       {"listen", "ADDRESS:PORT", set_listen},
       {"io_threads", "a whole number from 1 to 64",
-       whole([](Config& c) -> int& { return c.server.io_threads; }, 1, 64)},
+       whole([](Config& c) -> int& { return c.http.threads; }, 1, 64)},
       {"max_body", "a size such as 8MiB",
-       bytes([](Config& c) -> int64_t& { return c.server.max_body_bytes; }, false)},
+       bytes([](Config& c) -> size_t& { return c.http.body_bytes; }, false)},
       {"max_connections", "a whole number from 1 to 1000000",
-       whole([](Config& c) -> int& { return c.server.max_connections; }, 1, 1000000)},
+       whole([](Config& c) -> size_t& { return c.http.connections; }, 1, 1000000)},
       {"header_seconds", "a number of seconds above 0",
-       positive_seconds([](Config& c) -> double& { return c.server.header_seconds; })},
+       positive_seconds([](Config& c) -> Duration& { return c.http.header_timeout; })},
       {"idle_seconds", "a number of seconds above 0",
-       positive_seconds([](Config& c) -> double& { return c.server.idle_seconds; })},
+       positive_seconds([](Config& c) -> Duration& { return c.http.idle_timeout; })},
       {"drain_seconds", "a number of seconds above 0",
-       positive_seconds([](Config& c) -> double& { return c.server.drain_seconds; })},
+       positive_seconds([](Config& c) -> double& { return c.drain_seconds; })},
       {"cors_origins", "a list of origins", set_origins},
   };
   return keys;
@@ -304,23 +312,15 @@ Status read_config(std::string_view yaml, const std::string& file, Config* confi
   return Status();
 }
 
-Status parse_listen(const std::string& text, ServerConfig* server) {
-  const auto wrong = [&] {
+Status check_listen(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  const std::string address = text.substr(0, colon == std::string::npos ? 0 : colon);
+  const std::string port = colon == std::string::npos ? "" : text.substr(colon + 1);
+  const bool digits = !port.empty() && port.size() <= 5 &&
+                      port.find_first_not_of("0123456789") == std::string::npos;
+  if (address.empty() || !digits || std::stoi(port) > 65535)
     return invalid_argument(
         fmt::format("'{}' is not ADDRESS:PORT (such as 127.0.0.1:8080 or [::1]:8080)", text));
-  };
-  const size_t colon = text.rfind(':');
-  std::string address = colon == std::string::npos ? server->address : text.substr(0, colon);
-  const std::string port = colon == std::string::npos ? text : text.substr(colon + 1);
-  if (port.empty() || port.size() > 5 || port.find_first_not_of("0123456789") != std::string::npos)
-    return wrong();
-  const int number = std::stoi(port);
-  if (number > 65535) return wrong();
-  if (address.size() >= 2 && address.front() == '[' && address.back() == ']')
-    address = address.substr(1, address.size() - 2);
-  if (address.empty()) return wrong();
-  server->address = address;
-  server->port = static_cast<uint16_t>(number);
   return Status();
 }
 
@@ -340,9 +340,8 @@ std::string describe(const Config& config) {
                      config.base_name.empty() ? "" : fmt::format(" as '{}'", config.base_name));
   for (const VariantSource& v : config.variants)
     out += fmt::format("variant:   {} = {}\n", v.name, v.path);
-  out += fmt::format("listen:    {}:{}, {} I/O threads, at most {} connections\n",
-                     config.server.address, config.server.port, config.server.io_threads,
-                     config.server.max_connections);
+  out += fmt::format("listen:    {}, {} I/O threads, at most {} connections\n", config.http.listen,
+                     config.http.threads, config.http.connections);
   out += fmt::format("cpu:       threads {}, instruction set {}\n",
                      count_or(config.cpu.threads, "one a core"),
                      config.cpu.isa.empty() ? "the best there is" : config.cpu.isa);

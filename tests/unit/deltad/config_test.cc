@@ -1,0 +1,135 @@
+// The config file: every key, every kind of mistake with its key and line, and that the shipped
+// files are right.
+#include "deltad/config.h"
+
+#include <gmock/gmock.h>
+
+#include "io/file_reader.h"
+
+namespace deltad {
+namespace {
+
+using testing::HasSubstr;
+
+std::string error_of(const std::string& yaml) {
+  Config config;
+  const Status status = read_config(yaml, "/etc/deltad/my.yaml", &config);
+  EXPECT_EQ(status.code(), Code::kInvalidArgument) << yaml;
+  return status.message();
+}
+
+TEST(Config, ReadsEveryKey) {
+  Config config;
+  const Status status = read_config(R"(
+base: models/base
+base_name: smol
+variants: {coder: v/coder.delta.safetensors, team/legal: /v/legal}
+log: warning
+server: {listen: "[::1]:9000", io_threads: 3, max_body: 1MiB, max_connections: 10, header_seconds: 2,
+         idle_seconds: 3.5, drain_seconds: 4, cors_origins: [https://a, https://b]}
+engine: {kv_cache: 512KiB, max_context: 100, max_step_rows: 64, max_running: 5, max_waiting: 6, step_milliseconds: 50,
+         prefix_cache: false}
+cpu: {threads: 2, pin: false, isa: avx2}
+variant_loading: {threads: 2, max_parked: 7, retry_seconds: 0.5}
+)",
+                                    "/etc/deltad/my.yaml", &config);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(config.base, "/etc/deltad/models/base");
+  EXPECT_EQ(config.base_name, "smol");
+  ASSERT_EQ(config.variants.size(), 2u);
+  EXPECT_EQ(config.variants[0].path, "/etc/deltad/v/coder.delta.safetensors");
+  EXPECT_EQ(config.variants[1].name, "team/legal");
+  EXPECT_EQ(config.variants[1].path, "/v/legal");
+  EXPECT_EQ(config.log_level, LogLevel::kWarning);
+  EXPECT_EQ(config.http.listen, "[::1]:9000");
+  EXPECT_EQ(config.http.threads, 3);
+  EXPECT_EQ(config.http.body_bytes, 1u << 20);
+  EXPECT_EQ(config.http.connections, 10u);
+  EXPECT_EQ(config.http.header_timeout, std::chrono::seconds(2));
+  EXPECT_EQ(config.http.idle_timeout, std::chrono::milliseconds(3500));
+  EXPECT_EQ(config.drain_seconds, 4);
+  EXPECT_EQ(config.cors_origins, (std::vector<std::string>{"https://a", "https://b"}));
+  EXPECT_EQ(config.engine.kv_bytes, 512 << 10);
+  EXPECT_EQ(config.engine.max_context, 100);
+  EXPECT_EQ(config.engine.max_step_rows, 64);
+  EXPECT_EQ(config.engine.max_running, 5);
+  EXPECT_EQ(config.engine.max_waiting, 6);
+  EXPECT_DOUBLE_EQ(config.engine.step_seconds, 0.05);
+  EXPECT_FALSE(config.engine.prefix_cache);
+  EXPECT_EQ(config.cpu.threads, 2);
+  EXPECT_FALSE(config.cpu.pin);
+  EXPECT_EQ(config.cpu.isa, "avx2");
+  EXPECT_EQ(config.router.loader_threads, 2);
+  EXPECT_EQ(config.router.max_parked, 7);
+  EXPECT_DOUBLE_EQ(config.router.retry_seconds, 0.5);
+}
+
+TEST(Config, NamesKeyLineAndWhatIsAllowed) {
+  EXPECT_THAT(error_of("base: a\nengin: {}\n"),
+              HasSubstr("my.yaml line 2: unknown key 'engin'; allowed are base,"));
+  EXPECT_THAT(
+      error_of("engine:\n  max_running: 0\n"),
+      HasSubstr("line 2: key 'engine.max_running': expected a whole number from 1 to 65536"));
+  EXPECT_THAT(error_of("engine:\n  kv_cash: 1GiB\n"),
+              HasSubstr("line 2: unknown key 'engine.kv_cash'; allowed are kv_cache"));
+  EXPECT_THAT(error_of("server:\n  listen: nowhere\n"),
+              HasSubstr("key 'server.listen': expected ADDRESS:PORT"));
+  EXPECT_THAT(error_of("server: 3\n"), HasSubstr("key 'server': expected a map"));
+  EXPECT_THAT(error_of("variants: [a, b]\n"), HasSubstr("expected a map of NAME: PATH"));
+  EXPECT_THAT(error_of("engine: {kv_cache: 2GB}\n"),
+              HasSubstr("expected auto or a size such as 2GiB"));
+  EXPECT_THAT(error_of("engine: {step_milliseconds: .nan}\n"),
+              HasSubstr("expected a number above 0"));
+  EXPECT_THAT(error_of("cpu: {isa: sse}\n"),
+              HasSubstr("expected scalar, avx2, avx512 or avx512_bf16"));
+  EXPECT_THAT(error_of("log: loud\n"), HasSubstr("expected debug, info, warning or error"));
+  EXPECT_THAT(error_of("base: a\nbase: b\n"), HasSubstr("line 2: key 'base' is given twice"));
+  EXPECT_THAT(error_of("base: [\n"), HasSubstr("not valid YAML"));
+  EXPECT_THAT(error_of("- a\n- b\n"), HasSubstr("expected a map of keys"));
+}
+
+TEST(Config, AMistakeChangesNothing) {
+  Config config;
+  config.base = "kept";
+  EXPECT_FALSE(read_config("base: other\nlog: loud\n", "f.yaml", &config).ok());
+  EXPECT_EQ(config.base, "kept");
+}
+
+TEST(Config, AnEmptyFileIsAllDefaults) {
+  Config config;
+  EXPECT_TRUE(read_config("", "f.yaml", &config).ok());
+  EXPECT_EQ(config.http.listen, "127.0.0.1:8080");
+}
+
+// The file that documents the keys gives the defaults, so reading it changes nothing.
+TEST(Config, TheShippedFileHoldsTheDefaults) {
+  const auto yaml = read_file(DELTAD_GOLDEN "/../../config/deltad.yaml");
+  ASSERT_TRUE(yaml.ok());
+  Config config;
+  const Status status = read_config(*yaml, "config/deltad.yaml", &config);
+  ASSERT_TRUE(status.ok()) << status.message();
+  const Config plain;
+  EXPECT_EQ(describe(config), describe(plain));
+  EXPECT_EQ(config.http.body_bytes, plain.http.body_bytes);
+  EXPECT_EQ(config.http.connections, plain.http.connections);
+  EXPECT_EQ(config.http.header_timeout, plain.http.header_timeout);
+  EXPECT_EQ(config.http.idle_timeout, plain.http.idle_timeout);
+  EXPECT_EQ(config.drain_seconds, plain.drain_seconds);
+  EXPECT_EQ(config.router.retry_seconds, plain.router.retry_seconds);
+  EXPECT_EQ(config.router.max_parked, plain.router.max_parked);
+}
+
+TEST(Config, CommandLineForms) {
+  EXPECT_TRUE(check_listen("0.0.0.0:80").ok());
+  for (const char* wrong : {"80", "host:", "host:70000", ":80", "host:8o"})
+    EXPECT_FALSE(check_listen(wrong).ok()) << wrong;
+  const auto variant = parse_variant("a/b=path=with=equals");
+  ASSERT_TRUE(variant.ok());
+  EXPECT_EQ(variant->name, "a/b");
+  EXPECT_EQ(variant->path, "path=with=equals");
+  for (const char* wrong : {"name", "=path", "name="})
+    EXPECT_FALSE(parse_variant(wrong).ok()) << wrong;
+}
+
+}  // namespace
+}  // namespace deltad
