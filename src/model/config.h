@@ -1,5 +1,5 @@
 // ModelConfig: the shape of a transformer, read from a Hugging Face config.json or GGUF metadata.
-// Plain data; reading it is model/config.cc (JSON) and model/checkpoint.cc (which of the two).
+// Plain data; reading it is model/config.cc (JSON) and model/gguf_config.cc (GGUF).
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,15 @@ struct ModelConfig {
   int32_t bos_id = -1;     // -1: none
   std::vector<int32_t> eos_ids;
 };
+
+// Largest sizes that are accepted. No model comes near; they bound what a hostile file can ask for.
+constexpr int64_t kMaxWidth = int64_t{1} << 20;  // hidden, intermediate, heads · head_dim
+constexpr int64_t kMaxVocab = int64_t{1} << 24;
+constexpr int64_t kMaxLayers = 4096;
+
+// What sizes must satisfy together, wherever they were read from: kv_heads divides heads, head_dim
+// is even, widths are within the limits.
+Status check_config(const ModelConfig& config);
 
 // Reads config.json (the older style with rope_theta/torch_dtype and the newer with
 // rope_parameters/dtype) and, where given, generation_config.json ("" if none). kUnimplemented
