@@ -1,0 +1,275 @@
+// Whole models against references computed by other implementations (tests/golden/README.md):
+// logits, hidden states and greedy tokens of tiny models in every form they are read in, and of
+// their variant files, on every instruction set that this machine has.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "base/cpu_features.h"
+#include "delta/loader.h"
+#include "engine/base_model.h"
+#include "engine/direct_runner.h"
+#include "io/safetensors.h"
+#include "tensor/float16.h"
+
+namespace deltad {
+namespace {
+
+const std::string kGolden = DELTAD_GOLDEN;
+
+std::vector<std::string> instruction_sets() {
+  std::vector<std::string> out;
+  for (Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16})
+    if (isa <= best_isa()) out.push_back(isa_name(isa));
+  return out;
+}
+
+template <typename T>
+std::vector<T> read_tensor(const SafetensorsFile& file, const std::string& name) {
+  const SafetensorsEntry* entry = file.find(name);
+  EXPECT_NE(entry, nullptr) << name;
+  if (entry == nullptr) return {};
+  std::vector<T> out(static_cast<size_t>(entry->bytes) / sizeof(T));
+  EXPECT_TRUE(file.read(*entry, 0, entry->bytes, out.data()).ok());
+  return out;
+}
+
+std::vector<int32_t> read_ids(const SafetensorsFile& file, const std::string& name) {
+  std::vector<int32_t> out;
+  for (int64_t id : read_tensor<int64_t>(file, name)) out.push_back(static_cast<int32_t>(id));
+  return out;
+}
+
+// Largest difference of a matrix's rows from `expected` [rows, columns].
+float largest_difference(const TensorView& values, const std::vector<float>& expected,
+                         int64_t columns) {
+  float worst = 0;
+  for (int64_t r = 0; r < values.rows(); ++r) {
+    for (int64_t c = 0; c < columns; ++c) {
+      const float value = values.dtype == DType::kF32 ? values.row<float>(r)[c]
+                                                      : bf16_to_f32(values.row<uint16_t>(r)[c]);
+      const float difference = std::fabs(value - expected[static_cast<size_t>(r * columns + c)]);
+      if (!(difference <= worst)) worst = std::isnan(difference) ? INFINITY : difference;
+    }
+  }
+  return worst;
+}
+
+std::unique_ptr<BaseModel> load(const std::string& path, const std::string& isa) {
+  CpuBackendOptions options;
+  options.isa = isa;
+  options.threads = 2;
+  options.pin = false;
+  auto model = load_base_model(path, options, nullptr);
+  EXPECT_TRUE(model.ok()) << model.status().message();
+  return model.ok() ? std::move(*model) : nullptr;
+}
+
+struct Tolerance {
+  float logits;  // twice what a run with bf16 activations is off by (the references' own README)
+  float margin;  // greedy tokens are compared up to the first step whose margin is below this
+};
+
+void check_greedy(DirectRunner& runner, const SafetensorsFile& reference, const std::string& prefix,
+                  const std::vector<int32_t>& prompt, float margin) {
+  const std::vector<int32_t> expected = read_ids(reference, prefix + "greedy_ids");
+  const std::vector<float> margins = read_tensor<float>(reference, prefix + "greedy_margins");
+  runner.reset();
+  auto logits = runner.append(0, prompt, false);
+  size_t compared = 0;
+  for (size_t i = 0; i < expected.size() && margins[i] >= margin; ++i, ++compared) {
+    ASSERT_TRUE(logits.ok());
+    const int32_t token = greedy_token(*logits, 0);
+    ASSERT_EQ(token, expected[i]) << prefix << " step " << i << ", margin " << margins[i];
+    logits = runner.step(std::vector<int32_t>{token});
+  }
+  EXPECT_GT(compared, 0u);
+}
+
+// One prompt of a reference: all logits, in chunks of odd size, then the greedy continuation.
+void check_prompt(const BaseModel& model, const VariantRef& variant,
+                  const SafetensorsFile& reference, const std::string& ids_name,
+                  const std::string& prefix, const Tolerance& tolerance) {
+  const std::vector<int32_t> prompt = read_ids(reference, ids_name);
+  const std::vector<float> expected = read_tensor<float>(reference, prefix + "logits");
+  const int64_t vocab = static_cast<int64_t>(expected.size() / prompt.size());
+  auto runner = DirectRunner::make(model.config(), model.table, *model.backend, {variant},
+                                   static_cast<int64_t>(prompt.size()) + 32, 64);
+  ASSERT_TRUE(runner.ok());
+  float worst = 0;
+  for (size_t at = 0; at < prompt.size(); at += 7) {
+    const size_t n = std::min<size_t>(7, prompt.size() - at);
+    const auto logits = (*runner)->append(0, std::span(prompt).subspan(at, n), true);
+    ASSERT_TRUE(logits.ok());
+    ASSERT_EQ(logits->vocab[0], vocab);
+    const std::vector<float> part(expected.begin() + static_cast<int64_t>(at) * vocab,
+                                  expected.begin() + static_cast<int64_t>(at + n) * vocab);
+    worst = std::max(worst, largest_difference(logits->values, part, vocab));
+  }
+  EXPECT_LE(worst, tolerance.logits) << prefix;
+  std::printf("    %-24s off by %.4f (allowed %.4f)\n", (prefix + "logits").c_str(), worst,
+              tolerance.logits);
+  check_greedy(**runner, reference, prefix, prompt, tolerance.margin);
+}
+
+class Golden : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Isa, Golden, testing::ValuesIn(instruction_sets()),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(Golden, ModelFolders) {
+  const std::map<std::string, Tolerance> models = {
+      {"llama", {0.252f, 0.1f}}, {"awkward", {0.21f, 0.1f}}, {"llama_f16", {0.25f, 0.1f}}};
+  for (const auto& [name, tolerance] : models) {
+    SCOPED_TRACE(name);
+    const std::string folder = kGolden + "/models/" + name;
+    const auto model = load(folder, GetParam());
+    ASSERT_NE(model, nullptr);
+    const auto reference = SafetensorsFile::open(folder + "/reference.safetensors");
+    ASSERT_TRUE(reference.ok());
+    check_prompt(*model, nullptr, *reference, "input_ids", "", tolerance);
+    for (const char* batch : {"batch.0.", "batch.1.", "batch.2."})
+      check_prompt(*model, nullptr, *reference, batch + std::string("input_ids"), batch, tolerance);
+  }
+}
+
+TEST_P(Golden, HiddenStates) {
+  const std::map<std::string, float> models = {
+      {"llama", 0.252f}, {"awkward", 0.21f}, {"llama_f16", 0.25f}};
+  for (const auto& [name, tolerance] : models) {
+    SCOPED_TRACE(name);
+    const std::string folder = kGolden + "/models/" + name;
+    const auto model = load(folder, GetParam());
+    ASSERT_NE(model, nullptr);
+    const auto reference = SafetensorsFile::open(folder + "/reference.safetensors");
+    ASSERT_TRUE(reference.ok());
+    const std::vector<int32_t> prompt = read_ids(*reference, "input_ids");
+    const int64_t layers = model->config().layers, hidden = model->config().hidden;
+    auto runner =
+        DirectRunner::make(model->config(), model->table, *model->backend, {nullptr}, 64, 64);
+    ASSERT_TRUE(runner.ok());
+    int seen = 0;
+    const Transformer::Observer observer = [&](int index, TensorView values) {
+      const std::string tensor = index < 0         ? "hidden.embed"
+                                 : index == layers ? "hidden.norm"
+                                                   : "hidden.layer." + std::to_string(index);
+      EXPECT_LE(largest_difference(values, read_tensor<float>(*reference, tensor), hidden),
+                tolerance)
+          << tensor;
+      ++seen;
+    };
+    ASSERT_TRUE((*runner)->append(0, prompt, false, &observer).ok());
+    EXPECT_EQ(seen, layers + 2);
+  }
+}
+
+TEST_P(Golden, GgufFiles) {
+  for (const char* type : {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_1"}) {
+    SCOPED_TRACE(type);
+    const std::string path = kGolden + "/gguf/llama-" + type;
+    const auto model = load(path + ".gguf", GetParam());
+    ASSERT_NE(model, nullptr);
+    const auto reference = SafetensorsFile::open(path + ".reference.safetensors");
+    ASSERT_TRUE(reference.ok());
+    check_prompt(*model, nullptr, *reference, "input_ids", "", {0.252f, 0.1f});
+  }
+}
+
+struct VariantCase {
+  const char* variant;
+  const char* base;
+  const char* kind;
+  float bf16_max;
+};
+
+TEST_P(Golden, VariantFiles) {
+  const VariantCase cases[] = {
+      {"awkward", "awkward", "matrix-1", 0.120f}, {"awkward", "awkward", "matrix-2", 0.106f},
+      {"awkward", "awkward", "row-1", 0.115f},    {"awkward", "awkward", "row-2", 0.130f},
+      {"llama", "llama", "matrix-1", 0.106f},     {"llama", "llama", "matrix-2", 0.114f},
+      {"llama", "llama", "row-1", 0.111f},        {"llama", "llama", "row-2", 0.115f},
+      {"llama_vocab", "llama", "row-1", 0.114f},  {"llama_vocab", "llama", "matrix-2", 0.145f},
+  };
+  std::map<std::string, std::unique_ptr<BaseModel>> bases;
+  for (const VariantCase& c : cases) {
+    SCOPED_TRACE(std::string(c.variant) + " " + c.kind);
+    auto& base = bases[c.base];
+    if (!base) base = load(kGolden + "/models/" + c.base, GetParam());
+    ASSERT_NE(base, nullptr);
+    const std::string folder = kGolden + "/variants/" + c.variant;
+    VariantLoadOptions options;
+    options.base_digest = base->digest;
+    options.architecture = base->config().architecture;
+    const auto variant =
+        load_variant(c.variant, folder + "/" + c.variant + "-" + c.kind + ".delta.safetensors",
+                     base->table, *base->backend, options);
+    ASSERT_TRUE(variant.ok()) << variant.status().message();
+    const auto reference = SafetensorsFile::open(folder + "/reference.safetensors");
+    ASSERT_TRUE(reference.ok());
+    check_prompt(*base, *variant, *reference, "input_ids", c.kind + std::string("."),
+                 {2 * c.bf16_max, 0.1f});
+  }
+}
+
+// Sequences of the base and of several variants in one batch: each gets, bit for bit, the logits
+// that it gets alone.
+TEST_P(Golden, MixedBatchesChangeNothing) {
+  const auto base = load(kGolden + "/models/llama", GetParam());
+  ASSERT_NE(base, nullptr);
+  std::vector<VariantRef> variants = {nullptr};
+  const std::pair<const char*, const char*> files[] = {{"llama", "matrix-1"},
+                                                       {"llama", "row-2"},
+                                                       {"llama_vocab", "row-1"},
+                                                       {"llama_vocab", "matrix-2"}};
+  for (const auto& [name, kind] : files) {
+    const auto variant = load_variant(
+        name, kGolden + "/variants/" + name + "/" + name + "-" + kind + ".delta.safetensors",
+        base->table, *base->backend, {});
+    ASSERT_TRUE(variant.ok()) << variant.status().message();
+    variants.push_back(*variant);
+    variants.push_back(*variant);
+  }
+  const int count = static_cast<int>(variants.size());
+  const auto prompt_of = [](int s) {
+    std::vector<int32_t> ids;
+    for (int i = 0; i < 5 + 3 * s; ++i) ids.push_back((17 * s + 31 * i) % 500 + 3);
+    return ids;
+  };
+  auto together = DirectRunner::make(base->config(), base->table, *base->backend, variants, 64, 64);
+  ASSERT_TRUE(together.ok()) << together.status().message();
+  for (int s = 0; s < count; ++s) ASSERT_TRUE((*together)->append(s, prompt_of(s), false).ok());
+  std::vector<std::unique_ptr<DirectRunner>> alone;
+  for (int s = 0; s < count; ++s) {
+    auto one = DirectRunner::make(base->config(), base->table, *base->backend,
+                                  {variants[static_cast<size_t>(s)]}, 64, 64);
+    ASSERT_TRUE(one.ok());
+    const auto prompt = prompt_of(s);
+    for (int32_t id : prompt)
+      ASSERT_TRUE((*one)->append(0, std::vector<int32_t>{id}, false).ok());  // token by token
+    alone.push_back(std::move(*one));
+  }
+  std::vector<int32_t> next(static_cast<size_t>(count), 7);
+  for (int step = 0; step < 12; ++step) {
+    const auto mixed = (*together)->step(next);
+    ASSERT_TRUE(mixed.ok());
+    // The mixed logits live until the next step on the same backend's runner: copy before stepping
+    // the others.
+    std::vector<std::vector<float>> rows;
+    for (int s = 0; s < count; ++s) {
+      const float* row = mixed->values.row<float>(s);
+      rows.emplace_back(row, row + mixed->vocab[static_cast<size_t>(s)]);
+    }
+    for (int s = 0; s < count; ++s) {
+      const auto single =
+          alone[static_cast<size_t>(s)]->step(std::vector<int32_t>{next[static_cast<size_t>(s)]});
+      ASSERT_TRUE(single.ok());
+      const float* row = single->values.row<float>(0);
+      const std::vector<float> expected(row, row + single->vocab[0]);
+      ASSERT_EQ(rows[static_cast<size_t>(s)], expected) << "sequence " << s << " step " << step;
+      next[static_cast<size_t>(s)] = greedy_token(*single, 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace deltad
