@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backend/backend.h"
+#include "delta/float_codec.h"
 #include "delta/variant_path.h"
 
 namespace deltad {
@@ -15,10 +16,6 @@ constexpr const char* kHead = "lm_head.weight";
 
 bool is_digest(const std::string& text) {
   return text.size() == 32 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
-}
-
-bool is_float(DType type) {
-  return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16;
 }
 
 std::string level_suffix(int level) { return level == 0 ? "" : fmt::format(".{}", level); }

@@ -4,14 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "base/mutex.h"
 #include "delta/digest.h"
+#include "delta/float_codec.h"
 #include "delta/work_list.h"
-#include "tensor/float16.h"
 
 namespace deltad {
 namespace {
@@ -129,23 +128,6 @@ class Reader {
 };
 
 }  // namespace
-
-void widen(DType type, int64_t count, const void* in, float* out) {
-  const auto* halves = static_cast<const uint16_t*>(in);
-  switch (type) {
-    case DType::kF32:
-      std::memcpy(out, in, static_cast<size_t>(count) * sizeof(float));
-      return;
-    case DType::kBF16:
-      for (int64_t i = 0; i < count; ++i) out[i] = bf16_to_f32(halves[i]);
-      return;
-    case DType::kF16:
-      for (int64_t i = 0; i < count; ++i) out[i] = f16_to_f32(halves[i]);
-      return;
-    default:
-      CHECK(false, "widen: not a float type");
-  }
-}
 
 Status read_delta(const DeltaFile& delta, const DeltaReadOptions& options) {
   return Reader(delta, options).run();

@@ -38,7 +38,4 @@ struct DeltaReadOptions {
 // With a table, check_shapes() comes first. OK means that the header's digest is verified.
 Status read_delta(const DeltaFile& delta, const DeltaReadOptions& options);
 
-// count elements of a float type as fp32 (exact).
-void widen(DType type, int64_t count, const void* in, float* out);
-
 }  // namespace deltad

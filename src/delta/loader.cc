@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "delta/delta_reader.h"
-#include "tensor/float16.h"
+#include "io/convert.h"
 
 namespace deltad {
 namespace {
@@ -36,7 +36,7 @@ class BackendSink : public DeltaSink {
                     const float* values) override {
     const WeightTable::Place& at = table_.by_name.at(weight);
     std::vector<uint16_t> rounded(static_cast<size_t>(count * spec(at).columns));
-    for (size_t i = 0; i < rounded.size(); ++i) rounded[i] = f32_to_bf16(values[i]);
+    f32_to_bf16(values, rounded.data(), static_cast<int64_t>(rounded.size()));
     return weights_.put_dense_rows(at.weight, at.part, first, count, rounded.data());
   }
 

@@ -9,11 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "delta/delta_reader.h"
+#include "delta/float_codec.h"
 #include "delta/lora_config.h"
 #include "delta/tune.h"
 #include "delta/variant_path.h"
-#include "delta/wide_round.h"
 #include "io/safetensors.h"
 #include "tensor/float16.h"
 
@@ -162,7 +161,7 @@ class Adapter : public Tune {
       if (name.find("lora_magnitude_vector") != std::string::npos)
         return unimplemented(fmt::format("{}: tensor '{}': DoRA is not supported, only plain LoRA",
                                          file_.path(), name));
-      if (entry.dtype != DType::kF32 && entry.dtype != DType::kF16 && entry.dtype != DType::kBF16)
+      if (!is_float(entry.dtype))
         return wrong(name, fmt::format("its type is {}, expected F32, F16 or BF16",
                                        dtype_name(entry.dtype)));
       const std::optional<AdapterName> parsed = parse_name(name);
@@ -316,6 +315,7 @@ class Adapter : public Tune {
 }  // namespace
 
 Result<std::unique_ptr<Tune>> open_adapter(const Checkpoint& base, const std::string& path) {
+  RETURN_IF_ERROR(check_base_tensors(base));
   auto adapter = std::make_unique<Adapter>(base, path);
   RETURN_IF_ERROR(adapter->load());
   return std::unique_ptr<Tune>(std::move(adapter));

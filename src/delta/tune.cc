@@ -126,6 +126,25 @@ class TunedModel : public Tune {
 
 }  // namespace
 
+Status check_base_tensors(const Checkpoint& base) {
+  const WeightTable table = make_weight_table(base.config());
+  for (const auto& [name, place] : table.by_name) {
+    const auto found = base.tensors().find(name);
+    if (found == base.tensors().end()) {
+      if (name == kHead && base.config().tied_head) continue;
+      return invalid_argument(fmt::format("{}: tensor '{}' is missing", base.path(), name));
+    }
+    const WeightSpec& spec = table.specs[static_cast<size_t>(place.weight)];
+    Shape expected{spec.parts[static_cast<size_t>(place.part)].rows};
+    if (spec.kind != WeightKind::kVector) expected.append(spec.columns);
+    if (!(found->second.shape == expected))
+      return invalid_argument(fmt::format("{}: tensor '{}': its shape is {}, expected {}",
+                                          base.path(), name, found->second.shape.str(),
+                                          expected.str()));
+  }
+  return {};
+}
+
 int64_t block_rows(const Shape& shape) {
   return std::clamp<int64_t>((int64_t{1} << 18) / std::max<int64_t>(1, columns_of(shape)), 1,
                              std::max<int64_t>(1, shape[0]));
@@ -152,6 +171,7 @@ Result<bool> values_differ(const Checkpoint& base, const Tune& tune, const std::
 }
 
 Result<std::unique_ptr<Tune>> open_tuned_model(const Checkpoint& base, const std::string& path) {
+  RETURN_IF_ERROR(check_base_tensors(base));
   ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> tuned, Checkpoint::open(path));
   auto model = std::make_unique<TunedModel>(base, std::move(tuned));
   RETURN_IF_ERROR(model->check());

@@ -55,6 +55,9 @@ Result<std::unique_ptr<Tune>> open_tuned_model(const Checkpoint& base, const std
 // belong to no module of the base.
 Result<std::unique_ptr<Tune>> open_adapter(const Checkpoint& base, const std::string& path);
 
+// Every tensor that the base's config calls for is there, in its shape.
+Status check_base_tensors(const Checkpoint& base);
+
 // Rows that one block of work takes: about a MiB of fp32 values, at least one row.
 int64_t block_rows(const Shape& shape);
 inline int64_t columns_of(const Shape& shape) { return shape.rank() == 2 ? shape[1] : 1; }
