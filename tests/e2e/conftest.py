@@ -1,0 +1,145 @@
+"""What the end-to-end tests share: they start real programs, talk to them as a client would, and stop them.
+
+DELTAD_BUILD names the folder with deltad and deltactl. Servers listen on a free loopback port.
+"""
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+import openai
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BUILD = pathlib.Path(os.environ.get("DELTAD_BUILD", ROOT / "build" / "release"))
+GOLDEN = ROOT / "tests" / "golden"
+EXAMPLES = ROOT / "examples" / "variants"
+MODEL = ROOT / ".cache" / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+VARIANTS = ROOT / ".cache" / "variants"
+TINY = GOLDEN / "models" / "llama"
+SLOW = float(os.environ.get("DELTAD_SLOW", "1"))  # sanitizers: multiplies every bound on time
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Server:
+    """A running deltad."""
+
+    def __init__(self, arguments, log: pathlib.Path, env=None):
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log_path = log
+        self.log_file = open(log, "w")
+        self.process = subprocess.Popen(
+            [str(BUILD / "deltad"), "--listen", f"127.0.0.1:{self.port}", *map(str, arguments)],
+            stderr=self.log_file, stdout=self.log_file, env={**os.environ, **(env or {})})
+
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace")
+
+    def wait_ready(self, seconds: float = 120):
+        end = time.monotonic() + seconds * SLOW
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                raise AssertionError(f"deltad ended with {self.process.returncode}:\n{self.log()}")
+            if self.get("/ready")[0] == 200:
+                return self
+            time.sleep(0.05)
+        raise AssertionError(f"not ready:\n{self.log()}")
+
+    def request(self, method: str, path: str, body=None, headers=None, raw: bytes | None = None, timeout=60):
+        """(status, headers, text); status 0 if there was no connection."""
+        data = raw if raw is not None else (json.dumps(body).encode() if body is not None else None)
+        request = urllib.request.Request(self.url + path, data=data, method=method,
+                                         headers={"Content-Type": "application/json", **(headers or {})})
+        try:
+            with urllib.request.urlopen(request, timeout=timeout * SLOW) as answer:
+                return answer.status, answer.headers, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.headers, error.read().decode()
+        except (urllib.error.URLError, ConnectionError):
+            return 0, {}, ""
+
+    def get(self, path: str):
+        return self.request("GET", path)
+
+    def post(self, path: str, body=None, **kwargs):
+        status, headers, text = self.request("POST", path, body, **kwargs)
+        return status, json.loads(text)
+
+    def metric(self, name: str, **labels) -> float:
+        """The sum of a metric's samples that carry these labels."""
+        total = 0.0
+        for line in self.get("/metrics")[2].splitlines():
+            if line.startswith((name + "{", name + " ")) and all(f'{k}="{v}"' in line for k, v in labels.items()):
+                total += float(line.rsplit(" ", 1)[1])
+        return total
+
+    def client(self, **options) -> openai.OpenAI:
+        return openai.OpenAI(base_url=self.url + "/v1", api_key="none", max_retries=0, timeout=120 * SLOW, **options)
+
+    def wait_for(self, condition, seconds: float = 10, what: str = "condition"):
+        end = time.monotonic() + seconds * SLOW
+        while not condition():
+            assert time.monotonic() < end, f"{what} did not come true:\n{self.log()}"
+            time.sleep(0.02)
+
+    def stop(self, seconds: float = 60) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            code = self.process.wait(seconds * SLOW)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"deltad did not stop:\n{self.log()}") from None
+        finally:
+            self.log_file.close()
+        return code
+
+
+@contextlib.contextmanager
+def running(arguments, folder: pathlib.Path, ready: bool = True, env=None):
+    """A deltad for one test; whatever happens it is stopped, and it must have ended well."""
+    server = Server(arguments, folder / "deltad.log", env)
+    try:
+        yield server.wait_ready() if ready else server
+    except BaseException:
+        server.process.kill()
+        server.process.wait()
+        print(server.log())
+        raise
+    assert server.stop() == 0, server.log()
+
+
+def tiny_arguments(*more):
+    """The tiny model with three of its variants."""
+    v = GOLDEN / "variants"
+    return ["--base", TINY, "--variant", f"row={v}/llama/llama-row-1.delta.safetensors",
+            "--variant", f"two={v}/llama/llama-matrix-2.delta.safetensors",
+            "--variant", f"wide={v}/llama_vocab/llama_vocab-row-1.delta.safetensors", *more]
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    with running(tiny_arguments(), tmp_path_factory.mktemp("tiny")) as server:
+        yield server
+
+
+def ctl(*arguments, check: bool = True, **options) -> subprocess.CompletedProcess:
+    """Runs deltactl."""
+    result = subprocess.run([str(BUILD / "deltactl"), *map(str, arguments)], capture_output=True, text=True,
+                            timeout=300 * SLOW, **options)
+    if check:
+        assert result.returncode == 0, f"deltactl {arguments}: {result.returncode}\n{result.stdout}\n{result.stderr}"
+    return result
