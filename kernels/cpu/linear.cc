@@ -4,6 +4,23 @@
 
 namespace deltad::cpu {
 
-const LinearKernels& linear_kernels(Isa) { return kLinearScalar; }
+const LinearKernels& linear_kernels(Isa isa) {
+  switch (isa) {
+    case Isa::kScalar:
+      return kLinearScalar;
+#if defined(__x86_64__)
+    case Isa::kAvx2:
+      return kLinearScalar;
+    case Isa::kAvx512:
+      return kLinearAvx512;
+    case Isa::kAvx512Bf16:
+      return kLinearAvx512Bf16;
+#else
+    default:
+      break;
+#endif
+  }
+  return kLinearScalar;
+}
 
 }  // namespace deltad::cpu

@@ -1,0 +1,145 @@
+// The linear layer on AVX-512 without bf16 arithmetic: base product in fp32, its bf16 weights
+// widened on the way (exact), activations in fp32.
+#include "kernels/cpu/linear_avx512_run_inl.h"
+#include "kernels/cpu/linear_isa.h"
+
+namespace deltad::cpu {
+namespace {
+
+constexpr int64_t kBlockColumns = 128;  // of W widened into L1 at a time
+
+inline __m512 even_columns(__m512i w) { return _mm512_castsi512_ps(_mm512_slli_epi32(w, 16)); }
+inline __m512 odd_columns(__m512i w) {
+  return _mm512_castsi512_ps(_mm512_and_si512(w, _mm512_set1_epi32(static_cast<int>(0xffff0000))));
+}
+
+// W·x of T tiles and one panel of P rows, W straight from memory.
+template <int T, int P>
+void base_panel(const uint16_t* w, const char* x, int64_t columns, Sums sums) {
+  const int64_t tile = columns * kTileRows;
+  __m512 acc[T][P];
+  for (int t = 0; t < T; ++t)
+    for (int p = 0; p < P; ++p) acc[t][p] = _mm512_setzero_ps();
+  const auto line = [&](int64_t n) __attribute__((always_inline)) {
+#pragma GCC unroll 2
+    for (int64_t i = 0; i < n; i += 2, w += 2 * kTileRows) {
+      __m512i both[T];
+      for (int t = 0; t < T; ++t) both[t] = _mm512_load_si512(w + t * tile);
+      __m512 v[T];
+      for (int t = 0; t < T; ++t) v[t] = even_columns(both[t]);
+      for (int p = 0; p < P; ++p) {
+        const __m512 b = broadcast_float(x + p * kLineBytes + 4 * i);
+        for (int t = 0; t < T; ++t) acc[t][p] = _mm512_fmadd_ps(v[t], b, acc[t][p]);
+      }
+      for (int t = 0; t < T; ++t) v[t] = odd_columns(both[t]);
+      for (int p = 0; p < P; ++p) {
+        const __m512 b = broadcast_float(x + p * kLineBytes + 4 * i + 4);
+        for (int t = 0; t < T; ++t) acc[t][p] = _mm512_fmadd_ps(v[t], b, acc[t][p]);
+      }
+    }
+    x += P * kLineBytes;
+  };
+  for (; columns >= kLineDwords; columns -= kLineDwords) line(kLineDwords);
+  if (columns > 0) line(columns);
+  for (int t = 0; t < T; ++t)
+    for (int p = 0; p < P; ++p)
+      _mm512_store_ps(sums.at + t * sums.tile_stride + p * kTileRows, acc[t][p]);
+}
+
+template <int P>
+void base_tiles(const uint16_t* w, int64_t tiles, const char* x, int64_t columns, Sums sums) {
+  constexpr int kWide = P <= 2 ? 8 : P <= 6 ? 4 : 2;
+  const int64_t tile = columns * kTileRows;
+  for (; tiles >= kWide; tiles -= kWide, w += kWide * tile, sums.at += kWide * sums.tile_stride)
+    base_panel<kWide, P>(w, x, columns, sums);
+  for (; tiles > 0; --tiles, w += tile, sums.at += sums.tile_stride)
+    base_panel<1, P>(w, x, columns, sums);
+}
+
+using BaseTilesFn = void (*)(const uint16_t*, int64_t, const char*, int64_t, Sums);
+constexpr BaseTilesFn kBaseTiles[kPanel + 1] = {
+    nullptr,        base_tiles<1>,  base_tiles<2>,  base_tiles<3>,  base_tiles<4>,
+    base_tiles<5>,  base_tiles<6>,  base_tiles<7>,  base_tiles<8>,  base_tiles<9>,
+    base_tiles<10>, base_tiles<11>, base_tiles<12>, base_tiles<13>, base_tiles<14>};
+
+// wide[column][tile][16] fp32 of T tiles.
+template <int T>
+void widen_block(const uint16_t* w, int64_t tile, int64_t columns, float* wide) {
+  for (int64_t c = 0; c < columns; c += 2)
+    for (int t = 0; t < T; ++t) {
+      const __m512i both = _mm512_load_si512(w + t * tile + c * kTileRows);
+      _mm512_store_ps(wide + (c * T + t) * kTileRows, even_columns(both));
+      _mm512_store_ps(wide + ((c + 1) * T + t) * kTileRows, odd_columns(both));
+    }
+}
+
+// sums += W·x over one block of columns, for T tiles and the P rows of a panel.
+template <int T, int P>
+void base_block(const float* wide, const char* x, int64_t columns, bool first_block, Sums sums) {
+  __m512 acc[T][P];
+  for (int t = 0; t < T; ++t)
+    for (int p = 0; p < P; ++p)
+      acc[t][p] = first_block ? _mm512_setzero_ps()
+                              : _mm512_load_ps(sums.at + t * sums.tile_stride + p * kTileRows);
+  const auto line = [&](int64_t n) __attribute__((always_inline)) {
+    for (int64_t i = 0; i < n; ++i, wide += T * kTileRows) {
+      __m512 v[T];
+      for (int t = 0; t < T; ++t) v[t] = _mm512_load_ps(wide + t * kTileRows);
+      for (int p = 0; p < P; ++p) {
+        const __m512 b = broadcast_float(x + p * kLineBytes + 4 * i);
+        for (int t = 0; t < T; ++t) acc[t][p] = _mm512_fmadd_ps(v[t], b, acc[t][p]);
+      }
+    }
+    x += P * kLineBytes;
+  };
+  for (; columns >= kLineDwords; columns -= kLineDwords) line(kLineDwords);
+  if (columns > 0) line(columns);
+  for (int t = 0; t < T; ++t)
+    for (int p = 0; p < P; ++p)
+      _mm512_store_ps(sums.at + t * sums.tile_stride + p * kTileRows, acc[t][p]);
+}
+
+using BaseBlockFn = void (*)(const float*, const char*, int64_t, bool, Sums);
+template <int T>
+constexpr BaseBlockFn kBaseBlock[kPanel + 1] = {
+    nullptr,           base_block<T, 1>,  base_block<T, 2>,  base_block<T, 3>,  base_block<T, 4>,
+    base_block<T, 5>,  base_block<T, 6>,  base_block<T, 7>,  base_block<T, 8>,  base_block<T, 9>,
+    base_block<T, 10>, base_block<T, 11>, base_block<T, 12>, base_block<T, 13>, base_block<T, 14>};
+
+struct BaseFp32 {
+  static constexpr int64_t kLineColumns = 16;
+  static constexpr size_t kManyBytes = 2 * kBlockColumns * kTileRows * sizeof(float);
+
+  static __m512 load(const void* x, int64_t c) {
+    return _mm512_loadu_ps(static_cast<const float*>(x) + c);
+  }
+  static void store(void* out, int64_t c, __m512 v) {
+    _mm512_storeu_ps(static_cast<float*>(out) + c, v);
+  }
+  static void few(const uint16_t* w, int64_t tiles, const char* x, int64_t columns, int32_t p,
+                  Sums sums) {
+    kBaseTiles[p](w, tiles, x, columns, sums);
+  }
+  template <int T>
+  static void many(const uint16_t* w, const char* x, int32_t m, int64_t columns, Sums sums,
+                   char* scratch) {
+    const Panels panels(m);
+    const int64_t lines = (columns + kLineColumns - 1) / kLineColumns;
+    auto* wide = reinterpret_cast<float*>(scratch);
+    for (int64_t c = 0; c < columns; c += kBlockColumns) {
+      const int64_t n = smaller(kBlockColumns, columns - c);
+      widen_block<T>(w + c * kTileRows, columns * kTileRows, n, wide);
+      for (int32_t i = 0; i < panels.count; ++i) {
+        const int32_t first = panels.first(i), p = panels.first(i + 1) - first;
+        kBaseBlock<T>[p](wide, x + (first * lines + c / kLineColumns * p) * kLineBytes, n, c == 0,
+                         {sums.at + first * kTileRows, sums.tile_stride});
+      }
+    }
+  }
+};
+
+}  // namespace
+
+const LinearKernels kLinearAvx512 = kernels_of<BaseFp32>();
+
+}  // namespace deltad::cpu

@@ -1,0 +1,121 @@
+// What the two AVX-512 forms of the linear layer share: panels of activations, vector helpers and
+// epilogues. Included by linear_avx512.cc and linear_avx512bf16.cc only. Everything is in an
+// anonymous namespace, so that nothing compiled for AVX-512 can stand in for a function of a plain
+// file.
+//
+// Activations lie in panels of up to kPanel rows: [line][row of the panel][64 bytes], a line being
+// 64 bytes of each row (16 dwords: 16 fp32, 32 bf16 or 64 int8 columns). A kernel broadcasts one
+// dword to all 16 outputs of a tile. A panel of one row is the row itself.
+#pragma once
+
+// GCC 12 warns of the registers that its own intrinsics leave undefined on purpose.
+#pragma GCC diagnostic push
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels/cpu/layout.h"
+#include "kernels/cpu/linear.h"
+
+namespace deltad::cpu {
+namespace {
+
+constexpr int32_t kPanel = 14;  // 14 rows × 2 tiles of accumulators fill the registers
+constexpr int64_t kLineBytes = 64;
+constexpr int64_t kLineDwords = 16;
+
+// m rows cut into panels of nearly equal size.
+struct Panels {
+  int32_t m, count;
+  explicit Panels(int32_t rows) : m(rows), count((rows + kPanel - 1) / kPanel) {}
+  int32_t first(int32_t i) const {
+    return static_cast<int32_t>(static_cast<int64_t>(m) * i / count);
+  }
+  int32_t of(int32_t row) const {
+    int32_t i = static_cast<int32_t>(static_cast<int64_t>(row) * count / m);
+    while (first(i + 1) <= row) ++i;
+    return i;
+  }
+};
+
+// Sums of a chunk of tiles: of row r and tile t of the chunk at at + t·tile_stride + r·16.
+struct Sums {
+  float* at;
+  int64_t tile_stride;  // floats
+};
+
+inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+inline __m512i broadcast_dword(const char* p) {
+  int32_t v;
+  memcpy(&v, p, sizeof v);
+  return _mm512_set1_epi32(v);
+}
+
+inline __m512 broadcast_float(const char* p) {
+  float v;
+  memcpy(&v, p, sizeof v);
+  return _mm512_set1_ps(v);
+}
+
+inline __m512 widen_bf16(__m256i v) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16));
+}
+
+// eˣ to about 1 ulp: 2ⁿ·e^r with |r| ≤ ln 2 / 2 and a polynomial of degree 6 for e^r.
+inline __m512 exp_ps(__m512 x) {
+  const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)),
+                                        _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
+  r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
+  __m512 p = _mm512_set1_ps(1.3981999507e-3f);
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.5f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+  return _mm512_scalef_ps(p, n);
+}
+
+inline __m512 silu_gate(__m512 gate, __m512 up) {
+  const __m512 one = _mm512_set1_ps(1.0f);
+  const __m512 e = exp_ps(_mm512_sub_ps(_mm512_setzero_ps(), gate));
+  return _mm512_mul_ps(_mm512_div_ps(gate, _mm512_add_ps(one, e)), up);
+}
+
+// Writes the sums of tiles [tile, tile + tiles) of all rows. Store: how 16 values of an activation
+// are written.
+template <typename Store>
+void write_out(const LinearJob& job, Sums sums, int64_t tile, int64_t tiles, Store store) {
+  for (int32_t r = 0; r < job.m; ++r) {
+    const float* y = sums.at + r * kTileRows;
+    if (job.epilogue == LinearEpilogue::kSiluGate) {
+      for (int64_t t = 0; t < tiles; t += 2)
+        store(job.out[r], (tile + t) / 2 * kTileRows,
+              silu_gate(_mm512_load_ps(y + t * sums.tile_stride),
+                        _mm512_load_ps(y + (t + 1) * sums.tile_stride)));
+      continue;
+    }
+    auto* out = static_cast<float*>(job.out[r]);
+    for (int64_t t = 0; t < tiles; ++t) {
+      const int64_t at = (tile + t) * kTileRows;
+      if (at >= job.rows) break;
+      const auto mask = static_cast<__mmask16>((1u << smaller(kTileRows, job.rows - at)) - 1u);
+      __m512 v = _mm512_load_ps(y + t * sums.tile_stride);
+      if (job.epilogue == LinearEpilogue::kAddResidual)
+        v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(mask, out + at));
+      _mm512_mask_storeu_ps(out + at, mask, v);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace deltad::cpu
