@@ -1,0 +1,59 @@
+#include "engine/engine.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/log.h"
+#include "engine/kv_size.h"
+#include "engine/memory_budget.h"
+#include "engine/threaded_engine.h"
+#include "engine/transformer_runner.h"
+
+namespace deltad {
+namespace {
+
+constexpr int32_t kMostStepRows = 65536;
+
+Status check_options(const EngineOptions& o) {
+  const auto bad = [](const char* name, auto value, const char* expected) {
+    return invalid_argument(fmt::format("{} is {}, expected {}", name, value, expected));
+  };
+  if (o.block_tokens != 16) return bad("block_tokens", o.block_tokens, "16");
+  if (o.max_step_rows < 2 || o.max_step_rows > kMostStepRows)
+    return bad("max_step_rows", o.max_step_rows, "2 to 65536");
+  if (o.max_running < 1) return bad("max_running", o.max_running, "1 or more");
+  if (o.max_waiting < 0) return bad("max_waiting", o.max_waiting, "0 or more");
+  if (!(o.step_seconds > 0)) return bad("step_seconds", o.step_seconds, "more than 0");
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::make(const ModelConfig& config, const WeightTable& table,
+                                             Backend& backend, const EngineOptions& options) {
+  RETURN_IF_ERROR(check_options(options));
+  auto transformer =
+      Transformer::make(config, table, backend, options.max_step_rows, config.max_positions);
+  if (!transformer.ok()) return transformer.status();
+  const int64_t block_bytes =
+      backend.ops().kv_block_bytes((*transformer)->attention_shape(), options.block_tokens);
+  ASSIGN_OR_RETURN(const KvSize size, size_kv(options, config.max_positions,
+                                              block_bytes * config.layers, available_memory()));
+  const KvGeometry geometry{config.layers, size.blocks, options.block_tokens, block_bytes};
+  ASSIGN_OR_RETURN(Buffer memory, backend.allocate(static_cast<size_t>(geometry.bytes())));
+  log_info("KV cache: {} blocks of {} tokens, {:.1f} MiB; context {} tokens", size.blocks,
+           options.block_tokens, static_cast<double>(geometry.bytes()) / (1 << 20),
+           size.max_context);
+
+  SchedulerOptions scheduler;
+  scheduler.max_step_rows = options.max_step_rows;
+  scheduler.max_running = options.max_running;
+  scheduler.step_seconds = options.step_seconds;
+  const EngineLimits limits{config.vocab, size.max_context, options.max_waiting};
+  return std::unique_ptr<Engine>(std::make_unique<ThreadedEngine>(
+      std::make_unique<TransformerRunner>(std::move(*transformer), backend),
+      KvCache(std::move(memory), geometry, options.prefix_cache), scheduler, limits));
+}
+
+}  // namespace deltad

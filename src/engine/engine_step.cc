@@ -1,0 +1,251 @@
+// One step of EngineCore, from the plan to its commit.
+#include <algorithm>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "engine/engine_core.h"
+
+namespace deltad {
+namespace {
+
+bool is_stop(const Request& request, int32_t token) {
+  return std::find(request.stop_ids.begin(), request.stop_ids.end(), token) !=
+         request.stop_ids.end();
+}
+
+}  // namespace
+
+void EngineCore::step() {
+  expire();
+  if (idle()) return;
+  const StepPlan plan = plan_step(state_);
+  CHECK(!plan.empty(), "requests are there, but the plan is empty");
+  ++step_number_;
+  reserve(plan);
+  if (plan.rows.empty()) return;
+
+  const TimePoint begin = clock_.now();
+  std::vector<LogitTask> tasks;
+  std::vector<Staged> staged(plan.rows.size());
+  const Result<Logits> logits = execute(plan, tasks, staged);
+  ++stats_.steps;
+  stats_.last_step_rows = plan.generating_rows + plan.prompt_rows;
+  if (!logits.ok()) {
+    ++failed_in_a_row_;
+    log_error("step {} failed: {}", step_number_, logits.status().message());
+    for (const PlannedRows& rows : plan.rows)
+      finish(rows.sequence, FinishReason::kError, logits.status());
+    return;
+  }
+  failed_in_a_row_ = 0;
+  stage(plan, *logits, tasks, staged);
+  stats_.last_step_seconds = seconds(clock_.now() - begin);
+  state_.cost.observe(plan.generating_rows, plan.prompt_rows, stats_.last_step_seconds);
+  commit(plan, staged);
+}
+
+// The plan has counted the blocks, so none can lack here. What is reused is held before anything is
+// taken: taking may reclaim blocks that nobody holds.
+void EngineCore::reserve(const StepPlan& plan) {
+  for (Sequence* s : plan.preempted) {
+    free_blocks(s);
+    leave_running(s);
+    s->preempted = true;
+    state_.waiting.insert(s);
+    ++stats_.preemptions;
+  }
+  for (const Admission& a : plan.admitted)
+    for (const int32_t block : a.cached) kv_.retain(block);
+  for (const Adoption& a : plan.adopted) {
+    for (const int32_t block : a.cached) kv_.retain(block);
+    Sequence* s = a.sequence;
+    const auto own = s->blocks.begin() + a.first_block;
+    kv_.release(std::span(s->blocks).subspan(static_cast<size_t>(a.first_block), a.cached.size()));
+    std::copy(a.cached.begin(), a.cached.end(), own);
+    const auto tokens = static_cast<int32_t>(a.cached.size()) * kv_.block_tokens();
+    s->computed += tokens;
+    s->published = a.first_block + static_cast<int32_t>(a.cached.size());
+    if (!s->preempted) s->cached_tokens += tokens;
+    stats_.cached_tokens += static_cast<uint64_t>(tokens);
+    stats_.prefix_hits += static_cast<uint64_t>(tokens);
+  }
+  const auto grow = [this](Sequence* s, int32_t count) {
+    for (int32_t i = 0; i < count; ++i) {
+      const int32_t block = kv_.take();
+      CHECK(block >= 0, "the plan promised a block that is not there");
+      s->blocks.push_back(block);
+    }
+  };
+  for (Sequence* s : plan.grown) grow(s, 1);
+  for (const Admission& a : plan.admitted) {
+    Sequence* s = a.sequence;
+    s->blocks = a.cached;
+    grow(s, a.fresh);
+    s->published = static_cast<int32_t>(a.cached.size());
+    s->computed = s->published * kv_.block_tokens();
+    s->running = true;
+    s->admission = ++admissions_;
+    s->last_step = step_number_;
+    stats_.cached_tokens += static_cast<uint64_t>(s->computed);
+    if (!s->preempted) {
+      s->admitted = clock_.now();
+      s->cached_tokens = s->computed;
+      stats_.prefix_queries += static_cast<uint64_t>(s->prompt_tokens);
+      stats_.prefix_hits += static_cast<uint64_t>(s->computed);
+    }
+    state_.waiting.erase(s);
+    state_.running.push_back(s);
+  }
+  for (const PlannedRows& rows : plan.rows) rows.sequence->last_step = step_number_;
+}
+
+Result<Logits> EngineCore::execute(const StepPlan& plan, std::vector<LogitTask>& tasks,
+                                   std::vector<Staged>& staged) try {
+  Batch batch;
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    const PlannedRows& rows = plan.rows[i];
+    const Sequence& s = *rows.sequence;
+    const auto first_row = static_cast<int32_t>(batch.ids.size());
+    const auto from = s.tokens.begin() + rows.first_position;
+    batch.ids.insert(batch.ids.end(), from, from + rows.rows);
+    const auto end_row = static_cast<int32_t>(batch.ids.size());
+    batch.spans.push_back({first_row, end_row, rows.first_position, s.blocks.data()});
+    if (!batch.groups.empty() && batch.groups.back().slot == rows.slot)
+      batch.groups.back().end_row = end_row;
+    else
+      batch.groups.push_back({first_row, end_row, rows.slot});
+    // Row r of the sequence predicts token r + 1: one of the prompt's that is not scored yet, or
+    // the next of the output.
+    const auto scored = static_cast<int32_t>(s.prompt_logprobs.size());
+    for (int32_t row = 0; row < rows.rows; ++row) {
+      const int32_t predicted = rows.first_position + row + 1;
+      LogitTask task{i, -1, -1};
+      if (predicted < s.prompt_tokens) {
+        if (!s.wants_prompt_logprobs() || predicted - 1 < scored) continue;
+        task.scored = static_cast<int32_t>(staged[i].prompt.size());
+        task.token = s.tokens[static_cast<size_t>(predicted)];
+        staged[i].prompt.emplace_back();
+      } else if (predicted == s.size() && s.size() < s.length_limit) {
+        staged[i].sampled = true;
+      } else {
+        continue;
+      }
+      batch.logit_rows.push_back(first_row + row);
+      tasks.push_back(task);
+    }
+  }
+  std::vector<const VariantWeights*> slots;
+  for (const Variant* variant : plan.slots) slots.push_back(variant->weights.get());
+  return runner_.forward(batch, kv_.view(), slots);
+} catch (const std::exception& e) {
+  return internal_error(std::string("the model's step threw: ") + e.what());
+}
+
+void EngineCore::stage(const StepPlan& plan, const Logits& logits,
+                       const std::vector<LogitTask>& tasks, std::vector<Staged>& staged) {
+  CHECK(logits.vocab.size() == tasks.size(), "the model gave another number of logit rows");
+  // Each task writes to a place of its own.
+  std::vector<Status> statuses(tasks.size());
+  const auto work = [&](int64_t i) {
+    const LogitTask& task = tasks[static_cast<size_t>(i)];
+    const Sequence& s = *plan.rows[task.planned].sequence;
+    const Request& request = s.request;
+    float* row = logits.values.row<float>(i);
+    const int64_t vocab = logits.vocab[static_cast<size_t>(i)];
+    Staged& out = staged[task.planned];
+    Status& status = statuses[static_cast<size_t>(i)];
+    try {
+      if (task.scored >= 0) {
+        Result<Scored> scored = score(row, vocab, task.token, request.prompt_logprobs);
+        if (scored.ok())
+          out.prompt[static_cast<size_t>(task.scored)] = std::move(*scored);
+        else
+          status = scored.status();
+        return;
+      }
+      SampleInput input;
+      input.logits = row;
+      input.vocab = vocab;
+      input.params = &request.sampling;
+      input.counts = s.counts ? &*s.counts : nullptr;
+      if (s.outputs() < request.min_tokens) input.barred = request.stop_ids;
+      input.choice = request.choice;
+      input.position = static_cast<uint64_t>(s.size());
+      input.top = request.logprobs;
+      out.token = sample(input);
+      status = out.token.status;
+    } catch (const std::exception& e) {
+      status = internal_error(std::string("sampling failed: ") + e.what());
+    }
+  };
+  using Work = decltype(work);
+  runner_.parallel_for(
+      static_cast<int64_t>(tasks.size()),
+      [](void* context, int64_t i) { (*static_cast<const Work*>(context))(i); },
+      const_cast<void*>(static_cast<const void*>(&work)));
+  for (size_t i = 0; i < tasks.size(); ++i)
+    if (!statuses[i].ok()) staged[tasks[i].planned].status = statuses[i];
+}
+
+void EngineCore::commit(const StepPlan& plan, std::vector<Staged>& staged) {
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    if (staged[i].status.ok())
+      commit_sequence(plan.rows[i], staged[i]);
+    else
+      finish(plan.rows[i].sequence, FinishReason::kError, staged[i].status);
+  }
+}
+
+void EngineCore::commit_sequence(const PlannedRows& rows, Staged& staged) {
+  Sequence* s = rows.sequence;
+  s->computed += rows.rows;
+  if (s->outputs() == 0) stats_.prompt_tokens += static_cast<uint64_t>(rows.rows);
+  if (kv_.prefix_cache()) {
+    for (; (s->published + 1) * kv_.block_tokens() <= s->computed; ++s->published)
+      kv_.publish(s->keys, s->tokens, s->published, s->blocks[static_cast<size_t>(s->published)]);
+  }
+  for (Scored& scored : staged.prompt) {
+    const size_t at = s->prompt_logprobs.size() + 1;
+    s->prompt_logprobs.push_back({s->tokens[at], scored.logprob});
+    s->prompt_top.push_back(std::move(scored.top));
+  }
+  if (s->request.prompt_logprobs >= 0 && !s->prompt_logprobs_delivered &&
+      !s->wants_prompt_logprobs()) {
+    TokenEvent event;
+    event.kind = TokenEvent::Kind::kPromptLogprobs;
+    event.prompt = s->prompt_logprobs;
+    event.prompt_top = std::move(s->prompt_top);
+    s->prompt_logprobs_delivered = true;
+    deliver(s->request, event);
+  }
+  if (s->uncomputed() > 0) return;
+  if (!staged.sampled) {
+    finish(s, FinishReason::kLength);  // max_tokens 0: the prompt is all
+    return;
+  }
+
+  const int32_t token = staged.token.token;
+  if (s->first_token == TimePoint{}) s->first_token = clock_.now();
+  s->tokens.push_back(token);
+  if (s->counts) s->counts->add_output(token);
+  if (kv_.prefix_cache()) s->extend_keys(kv_.block_tokens());
+  ++stats_.generated_tokens;
+  const bool stop = is_stop(s->request, token);
+  if (!stop || s->request.deliver_stop_token) {
+    TokenEvent event;
+    event.kind = TokenEvent::Kind::kToken;
+    event.token = token;
+    event.logprob = staged.token.scored.logprob;
+    event.top = std::move(staged.token.scored.top);
+    deliver(s->request, event);
+  }
+  if (stop)
+    finish(s, FinishReason::kStop, {}, token);
+  else if (s->size() >= s->length_limit)
+    finish(s, FinishReason::kLength);
+}
+
+}  // namespace deltad

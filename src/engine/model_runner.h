@@ -1,0 +1,23 @@
+// ModelRunner: all that the engine needs of a model and its backend. The real one is
+// TransformerRunner; tests of the engine have one without weights. Called by the engine's thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "model/transformer.h"
+
+namespace deltad {
+
+class ModelRunner {
+ public:
+  virtual ~ModelRunner() = default;
+  // Computes the batch's rows over the cache. slots[s] is the variant of groups with slot s.
+  virtual Result<Logits> forward(const Batch& batch, const KvView& kv,
+                                 std::span<const VariantWeights* const> slots) = 0;
+  virtual int32_t max_slots() const = 0;
+  // Runs work(context, i) for 0 ≤ i < n on the kernel threads.
+  virtual void parallel_for(int64_t n, void (*work)(void* context, int64_t i), void* context) = 0;
+};
+
+}  // namespace deltad

@@ -1,0 +1,207 @@
+#include "engine/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "engine/logit_scan.h"
+#include "engine/philox.h"
+
+namespace deltad {
+namespace {
+
+constexpr float kBarred = -std::numeric_limits<float>::infinity();
+
+Status not_finite() { return internal_error("the model's logits are not finite numbers"); }
+
+float logprob_of(float logit, double log_sum) {
+  return static_cast<float>(std::min(0.0, static_cast<double>(logit) - log_sum));
+}
+
+double log_sum_exp(const float* logits, int64_t vocab, float max) {
+  return static_cast<double>(max) + std::log(sum_exp(logits, vocab, max, 1.0f, nullptr));
+}
+
+std::vector<TokenLogprob> top_entries(const float* logits, int64_t vocab, int32_t top,
+                                      double log_sum) {
+  std::vector<Candidate> best;
+  largest(logits, vocab, top, best);
+  std::vector<TokenLogprob> out;
+  out.reserve(best.size());
+  for (const Candidate& c : best) out.push_back({c.id, logprob_of(c.value, log_sum)});
+  return out;
+}
+
+// Applies bias, bars and penalties; remembers the first value of whatever it changes.
+class Changes {
+ public:
+  Changes(float* logits, int64_t vocab) : logits_(logits), vocab_(vocab) {}
+
+  void apply(const SampleInput& input) {
+    for (const auto& [id, bias] : input.params->logit_bias)
+      if (float* x = at(id)) *x += bias;
+    for (const int32_t id : input.barred)
+      if (float* x = at(id)) *x = kBarred;
+    if (input.counts == nullptr) return;
+    const SamplingParams& p = *input.params;
+    for (const auto& [id, count] : input.counts->output()) {
+      float* x = at(id);
+      if (x == nullptr) continue;
+      *x = *x > 0 ? *x / p.repetition_penalty : *x * p.repetition_penalty;
+      if (count > 0) *x -= p.frequency_penalty * static_cast<float>(count) + p.presence_penalty;
+    }
+  }
+  bool any() const { return !before_.empty(); }
+  float unchanged(int32_t id) const {
+    for (const Candidate& c : before_)
+      if (c.id == id) return c.value;
+    return logits_[id];
+  }
+
+ private:
+  float* at(int32_t id) {
+    if (id < 0 || id >= vocab_) return nullptr;
+    before_.push_back({id, logits_[id]});
+    return logits_ + id;
+  }
+  float* logits_;
+  int64_t vocab_;
+  std::vector<Candidate> before_;
+};
+
+// Picks by u in [0, 1) among all tokens, in proportion to exp((x − max) · scale).
+int32_t pick_any(const float* x, int64_t vocab, float max, float scale, double u) {
+  std::vector<double> chunks;
+  double rest = u * sum_exp(x, vocab, max, scale, &chunks);
+  size_t chunk = 0;
+  while (chunk + 1 < chunks.size() && rest >= chunks[chunk]) rest -= chunks[chunk++];
+  const int64_t first = static_cast<int64_t>(chunk) * kExpChunk;
+  // Rounding may leave a little over at the end: the last token that has any weight takes it.
+  int64_t last = -1;
+  for (int64_t i = first; i < std::min(first + kExpChunk, vocab); ++i) {
+    const double weight = exp_negative((x[i] - max) * scale);
+    if (weight <= 0) continue;
+    last = i;
+    if (rest < weight) break;
+    rest -= weight;
+  }
+  return last >= 0 ? static_cast<int32_t>(last) : index_of(x, vocab, max);
+}
+
+// Leaves in `kept` (best first; value: the weight) what top_k, top_p and min_p let through.
+void truncate(const float* x, int64_t vocab, float max, float scale, const SamplingParams& p,
+              std::vector<Candidate>& kept) {
+  const auto weigh = [&] {
+    double sum = 0;
+    for (Candidate& c : kept) {
+      c.value = exp_negative((c.value - max) * scale);
+      sum += c.value;
+    }
+    return sum;
+  };
+  // Cuts where the sum reaches the share; false if it does not.
+  const auto cut = [&](double wanted) {
+    double sum = 0;
+    for (size_t i = 0; i < kept.size(); ++i) {
+      sum += kept[i].value;
+      if (sum >= wanted) {
+        kept.resize(i + 1);
+        return true;
+      }
+    }
+    return false;
+  };
+  if (p.top_k > 0 && p.top_k < vocab) {
+    largest(x, vocab, p.top_k, kept);
+    const double sum = weigh();
+    if (p.top_p < 1) cut(p.top_p * sum);
+  } else if (p.top_p < 1) {
+    const double sum = sum_exp(x, vocab, max, scale, nullptr);
+    // Usually a few tokens hold the share.
+    largest(x, vocab, 64, kept);
+    weigh();
+    if (!cut(p.top_p * sum)) {
+      // All tokens below this weight together hold less than the rest, so none of them is in.
+      const double least = (1.0 - p.top_p) * sum / static_cast<double>(vocab) * 0.999;
+      const double floor = least > 0 ? std::max(std::log(least), -87.0) : -87.0;
+      at_least(x, vocab, static_cast<float>(max + floor / scale), kept);
+      std::sort(kept.begin(), kept.end(), better);
+      weigh();
+      cut(p.top_p * sum);
+    }
+  } else {
+    at_least(x, vocab, static_cast<float>(max + (std::log(p.min_p) - 1e-3) / scale), kept);
+    std::sort(kept.begin(), kept.end(), better);
+    weigh();
+  }
+  // The best one weighs 1.
+  if (p.min_p > 0)
+    while (kept.size() > 1 && kept.back().value < p.min_p) kept.pop_back();
+}
+
+int32_t pick_among(const std::vector<Candidate>& kept, double u) {
+  double sum = 0;
+  for (const Candidate& c : kept) sum += c.value;
+  double rest = u * sum;
+  for (const Candidate& c : kept) {
+    if (rest < c.value) return c.id;
+    rest -= c.value;
+  }
+  return kept.front().id;
+}
+
+}  // namespace
+
+Sampled sample(const SampleInput& input) {
+  Sampled out;
+  float* x = input.logits;
+  const SamplingParams& p = *input.params;
+  LogitMax max = scan_max(x, input.vocab);
+  if (!max.finite) {
+    out.status = not_finite();
+    return out;
+  }
+  double log_sum = 0;
+  if (input.top >= 0) {
+    log_sum = log_sum_exp(x, input.vocab, max.value);
+    out.scored.top = top_entries(x, input.vocab, input.top, log_sum);
+  }
+  Changes changes(x, input.vocab);
+  changes.apply(input);
+  if (changes.any()) {
+    max = scan_max(x, input.vocab);
+    if (!std::isfinite(max.value)) {
+      out.status = internal_error("no token can be sampled: bias and min_tokens bar all of them");
+      return out;
+    }
+  }
+  const bool truncated = (p.top_k > 0 && p.top_k < input.vocab) || p.top_p < 1 || p.min_p > 0;
+  if (p.temperature < kGreedyTemperature) {
+    out.token = index_of(x, input.vocab, max.value);
+  } else {
+    const float scale = 1 / p.temperature;
+    const double u = philox_uniform(p.seed, static_cast<uint32_t>(input.choice), input.position);
+    if (truncated) {
+      std::vector<Candidate> kept;
+      truncate(x, input.vocab, max.value, scale, p, kept);
+      out.token = pick_among(kept, u);
+    } else {
+      out.token = pick_any(x, input.vocab, max.value, scale, u);
+    }
+  }
+  if (input.top >= 0) out.scored.logprob = logprob_of(changes.unchanged(out.token), log_sum);
+  return out;
+}
+
+Result<Scored> score(const float* logits, int64_t vocab, int32_t token, int32_t top) {
+  const LogitMax max = scan_max(logits, vocab);
+  if (!max.finite) return not_finite();
+  const double log_sum = log_sum_exp(logits, vocab, max.value);
+  // A prompt may hold tokens that this head cannot predict (a variant with a larger vocabulary).
+  const float logprob =
+      token < vocab ? logprob_of(logits[token], log_sum) : -std::numeric_limits<float>::infinity();
+  return Scored{logprob, top_entries(logits, vocab, top, log_sum)};
+}
+
+}  // namespace deltad
