@@ -1,0 +1,144 @@
+// deltactl compress: makes a variant file (or folder) from a fine-tuned model or a LoRA adapter,
+// and reports what the compression costs in accuracy and saves in size.
+#include "delta/compress.h"
+
+#include <fmt/format.h>
+
+#include "backend/backend.h"
+#include "delta/text_changes.h"
+#include "delta/variant_output.h"
+#include "deltactl/commands.h"
+#include "deltactl/console.h"
+
+namespace deltad {
+namespace {
+
+struct Options {
+  std::string base, model, adapter, output, name;
+  std::string alpha = "row";
+  int levels = 1, jobs = 0;
+  bool weights_only = false, json = false;
+};
+
+nlohmann::ordered_json kind_json(const KindReport& kind) {
+  return {{"kind", kind.kind},
+          {"matrices", kind.matrices},
+          {"relative_delta", kind.relative_delta()},
+          {"relative_error", kind.relative_error()},
+          {"zero_share", kind.zero_share()},
+          {"bytes", kind.bytes},
+          {"ratio", kind.ratio()}};
+}
+
+void print_report(const CompressReport& report, const Options& options) {
+  fmt::print("{:<12} {:>8} {:>9} {:>9} {:>8} {:>11} {:>8}\n", "kind", "matrices", "‖Δ‖/‖W‖",
+             "rel.error", "Δ = 0", "size", "ratio");
+  const auto line = [](const KindReport& kind) {
+    fmt::print("{:<12} {:>8} {:>9.5f} {:>9.3f} {:>6.1f} % {:>11} {:>8.1f}\n", kind.kind,
+               kind.matrices, kind.relative_delta(), kind.relative_error(), 100 * kind.zero_share(),
+               human_bytes(kind.bytes), kind.ratio());
+  };
+  for (const KindReport& kind : report.kinds) line(kind);
+  line(report.total);
+  fmt::print("\n{} tensors carried whole ({}), {} equal to the base's and left out\n",
+             report.dense_tensors, human_bytes(report.dense_bytes), report.equal_tensors);
+  fmt::print("{} in all, {:.1f} times smaller than the model in bf16 ({})\n",
+             human_bytes(report.file_bytes),
+             static_cast<double>(report.model_bytes) / static_cast<double>(report.file_bytes),
+             human_bytes(report.model_bytes));
+  if (report.suggested_levels != 0)
+    fmt::print("The error of {} is above {}: try --levels {}.\n",
+               fmt::join(report.large_errors, ", "), kLargeError, report.suggested_levels);
+  fmt::print("{}\n", options.output);
+}
+
+Result<int> run(const Options& options) {
+  if (options.model.empty() == options.adapter.empty())
+    return invalid_argument("give either --model or --adapter");
+  ASSIGN_OR_RETURN(const auto base, Checkpoint::open(options.base));
+  ASSIGN_OR_RETURN(const auto tune, options.adapter.empty() ? open_tuned_model(*base, options.model)
+                                                            : open_adapter(*base, options.adapter));
+  std::vector<TextChange> changes;
+  if (!options.weights_only) {
+    ASSIGN_OR_RETURN(changes, text_changes(*base, *tune));
+  }
+  const VariantOutput output = variant_output(options.output, options.name);
+  RETURN_IF_ERROR(check_output(output, changes));
+  RETURN_IF_ERROR(write_text_changes(output, changes));
+
+  Result<CompressReport> report = internal_error("not run");
+  {
+    ProgressBar bar("compress " + output.name);
+    CompressOptions compress_options;
+    compress_options.variant = output.name;
+    compress_options.created_by = std::string("deltactl ") + kDeltactlVersion;
+    compress_options.alpha_per_row = options.alpha == "row";
+    compress_options.levels = options.levels;
+    compress_options.jobs = thread_count(options.jobs);
+    compress_options.progress = bar.callback();
+    report = compress(*base, *tune, output.file, compress_options);
+  }
+  if (!report.ok()) return report.status();
+  if (!options.json) {
+    print_report(*report, options);
+    for (const TextChange& change : changes)
+      fmt::print("with its own {}: {}\n", change.name, change.reason);
+    return 0;
+  }
+  nlohmann::ordered_json kinds = nlohmann::ordered_json::array();
+  for (const KindReport& kind : report->kinds) kinds.push_back(kind_json(kind));
+  nlohmann::ordered_json files = nlohmann::ordered_json::array();
+  for (const TextChange& change : changes)
+    files.push_back({{"name", change.name}, {"reason", change.reason}});
+  nlohmann::ordered_json document = {{"file", output.file},
+                                     {"variant", output.name},
+                                     {"alpha", options.alpha},
+                                     {"levels", options.levels},
+                                     {"digest", report->digest},
+                                     {"base_digest", report->base_digest},
+                                     {"kinds", kinds},
+                                     {"total", kind_json(report->total)},
+                                     {"dense_tensors", report->dense_tensors},
+                                     {"dense_bytes", report->dense_bytes},
+                                     {"equal_tensors", report->equal_tensors},
+                                     {"bytes", report->file_bytes},
+                                     {"model_bytes", report->model_bytes},
+                                     {"text_files", files}};
+  if (report->suggested_levels != 0) document["suggested_levels"] = report->suggested_levels;
+  print_json(document);
+  return 0;
+}
+
+}  // namespace
+
+void add_compress(CLI::App& app, int* exit_code) {
+  CLI::App* command =
+      app.add_subcommand("compress", "Make a variant file from a fine-tune and its base");
+  auto options = std::make_shared<Options>();
+  command->add_option("--base", options->base, "The base model: a folder or a .gguf file")
+      ->required();
+  auto* model = command->add_option("--model", options->model, "The fine-tuned model");
+  auto* adapter =
+      command->add_option("--adapter", options->adapter, "A PEFT LoRA folder for the base");
+  model->excludes(adapter);
+  command
+      ->add_option("-o,--output", options->output,
+                   "NAME.delta.safetensors, or a folder, which also takes the fine-tune's own "
+                   "tokenizer, template and generation settings")
+      ->required();
+  command->add_option("--name", options->name, "The variant's name (default: from the output)");
+  command->add_option("--alpha", options->alpha, "One scale a row or one a matrix")
+      ->check(CLI::IsMember({"row", "matrix"}))
+      ->capture_default_str();
+  command->add_option("--levels", options->levels, "Signs a weight")
+      ->check(CLI::Range(1, kMaxLevels))
+      ->capture_default_str();
+  command->add_option("--jobs", options->jobs, "Threads (0: one a core)")
+      ->check(CLI::Range(0, 1024));
+  command->add_flag("--weights-only", options->weights_only,
+                    "Leave the fine-tune's text files behind");
+  add_json_option(command, &options->json);
+  run_command(command, exit_code, &options->json, [options] { return run(*options); });
+}
+
+}  // namespace deltad
