@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "io/quote.h"
 #include "io/safetensors.h"
 
 namespace deltad {
@@ -21,13 +22,6 @@ struct Described {
   std::optional<std::vector<uint64_t>> shape;
   std::optional<std::vector<uint64_t>> offsets;
 };
-
-// For a message: names in hostile files may be long or hold control characters.
-std::string shown(std::string_view name) {
-  std::string out = "'";
-  for (char c : name.substr(0, 200)) out += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
-  return out + (name.size() > 200 ? "…'" : "'");
-}
 
 class HeaderParser final : public nlohmann::json_sax<Json> {
  public:
@@ -46,8 +40,8 @@ class HeaderParser final : public nlohmann::json_sax<Json> {
   bool number_unsigned(number_unsigned_t value) override {
     if (place_ != Place::kList) return wrong_value("a number");
     if (list_->size() == kLongestList)
-      return fail(fmt::format("tensor {}: '{}' has more than {} numbers", shown(tensor_), key_,
-                              kLongestList));
+      return fail(fmt::format("tensor {}: '{}' has more than {} numbers", quoted_name(tensor_),
+                              key_, kLongestList));
     list_->push_back(value);
     return true;
   }
@@ -55,7 +49,7 @@ class HeaderParser final : public nlohmann::json_sax<Json> {
   bool string(string_t& value) override {
     if (place_ == Place::kMetadata) {
       if (!metadata.emplace(key_, value).second)
-        return fail(fmt::format("metadata key {} is there twice", shown(key_)));
+        return fail(fmt::format("metadata key {} is there twice", quoted_name(key_)));
       return true;
     }
     if (place_ != Place::kTensor || key_ != "dtype") return wrong_value("a string");
@@ -77,7 +71,7 @@ class HeaderParser final : public nlohmann::json_sax<Json> {
       return true;
     }
     const auto [at, is_new] = tensors.try_emplace(key_);
-    if (!is_new) return fail(fmt::format("tensor {} is there twice", shown(key_)));
+    if (!is_new) return fail(fmt::format("tensor {} is there twice", quoted_name(key_)));
     tensor_ = key_;
     described_ = &at->second;
     place_ = Place::kTensor;
@@ -88,7 +82,7 @@ class HeaderParser final : public nlohmann::json_sax<Json> {
     key_ = value;
     if (place_ == Place::kTensor && key_ != "dtype" && key_ != "shape" && key_ != "data_offsets")
       return fail(fmt::format("tensor {} has a key {}; expected dtype, shape and data_offsets",
-                              shown(tensor_), shown(key_)));
+                              quoted_name(tensor_), quoted_name(key_)));
     return true;
   }
 
@@ -123,17 +117,20 @@ class HeaderParser final : public nlohmann::json_sax<Json> {
     status = invalid_argument(std::move(message));
     return false;
   }
-  bool twice() { return fail(fmt::format("tensor {}: '{}' is there twice", shown(tensor_), key_)); }
+  bool twice() {
+    return fail(fmt::format("tensor {}: '{}' is there twice", quoted_name(tensor_), key_));
+  }
   bool wrong_value(std::string_view found) {
     switch (place_) {
       case Place::kMetadata:
-        return fail(fmt::format("metadata key {} is {}; expected a string", shown(key_), found));
+        return fail(
+            fmt::format("metadata key {} is {}; expected a string", quoted_name(key_), found));
       case Place::kTensor:
       case Place::kList:
-        return fail(fmt::format("tensor {}: '{}' has {}; expected {}", shown(tensor_), key_, found,
-                                key_ == "dtype" ? "a string" : "a list of numbers ≥ 0"));
+        return fail(fmt::format("tensor {}: '{}' has {}; expected {}", quoted_name(tensor_), key_,
+                                found, key_ == "dtype" ? "a string" : "a list of numbers ≥ 0"));
       case Place::kTop:
-        return fail(fmt::format("tensor {} is {}; expected an object", shown(key_), found));
+        return fail(fmt::format("tensor {} is {}; expected an object", quoted_name(key_), found));
       case Place::kStart:
       case Place::kDone:
         break;
@@ -151,7 +148,7 @@ class HeaderParser final : public nlohmann::json_sax<Json> {
 // The entry, with its offset still relative to the data's begin.
 Result<SafetensorsEntry> check_tensor(const std::string& name, const Described& described,
                                       int64_t data_bytes) {
-  const std::string tensor = "tensor " + shown(name);
+  const std::string tensor = "tensor " + quoted_name(name);
   if (!described.dtype || !described.shape || !described.offsets)
     return invalid_argument(
         fmt::format("{} lacks '{}'", tensor,
@@ -160,7 +157,7 @@ Result<SafetensorsEntry> check_tensor(const std::string& name, const Described& 
   if (!dtype)
     return unimplemented(
         fmt::format("{} has the type {}; supported are F32, F16, BF16, U8, I8, I32 and I64", tensor,
-                    shown(*described.dtype)));
+                    quoted_name(*described.dtype)));
   if (described.shape->size() > Shape::kMaxRank)
     return unimplemented(fmt::format("{} has {} dimensions; at most {} are supported", tensor,
                                      described.shape->size(), Shape::kMaxRank));
@@ -215,12 +212,12 @@ Status SafetensorsFile::parse_header(std::string_view json, int64_t data_begin, 
   for (const auto& [name, entry] : in_order) {
     if (entry->offset < end)
       return invalid_argument(
-          fmt::format("tensor {} begins at {}, inside tensor {} that ends at {}", shown(*name),
-                      entry->offset, shown(*previous), end));
+          fmt::format("tensor {} begins at {}, inside tensor {} that ends at {}",
+                      quoted_name(*name), entry->offset, quoted_name(*previous), end));
     if (entry->offset > end)
       return invalid_argument(
           fmt::format("tensor {} begins at {}; expected {}, the end of what is before it",
-                      shown(*name), entry->offset, end));
+                      quoted_name(*name), entry->offset, end));
     end = entry->offset + entry->bytes;
     previous = name;
   }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "io/file_reader.h"
+#include "model/gguf_checkpoint.h"
 #include "model/hf_checkpoint.h"
 
 namespace deltad {
@@ -16,7 +17,7 @@ Result<std::unique_ptr<Checkpoint>> Checkpoint::open(const std::string& path) {
   if (!path.ends_with(".gguf"))
     return invalid_argument(
         fmt::format("{} is no model; expected a folder with config.json, or a .gguf file", path));
-  return unimplemented(path + ": GGUF files are not supported yet");
+  return open_gguf_checkpoint(path);
 }
 
 }  // namespace deltad

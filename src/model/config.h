@@ -10,6 +10,8 @@
 
 namespace deltad {
 
+class GgufFile;
+
 struct ModelConfig {
   std::string architecture = "LlamaForCausalLM";  // the first of config.json's "architectures"
   std::string name;                               // folder or file name, for people
@@ -43,5 +45,8 @@ Status check_config(const ModelConfig& config);
 // key and what was expected.
 Result<ModelConfig> parse_hf_config(const std::string& config_json,
                                     const std::string& generation_config_json);
+
+// The same from the metadata of a GGUF file of architecture "llama"; messages name the file.
+Result<ModelConfig> read_gguf_config(const GgufFile& file);
 
 }  // namespace deltad
