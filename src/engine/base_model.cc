@@ -10,13 +10,13 @@ namespace {
 
 constexpr int kMostReaders = 4;  // threads that read the file: more do not make a disk faster
 
-std::string name_of(const std::string& path) {
+}  // namespace
+
+std::string model_name_of(const std::string& path) {
   std::filesystem::path clean = std::filesystem::path(path).lexically_normal();
   if (!clean.has_filename()) clean = clean.parent_path();  // a trailing slash
   return clean.extension() == ".gguf" ? clean.stem().string() : clean.filename().string();
 }
-
-}  // namespace
 
 Result<std::shared_ptr<const TextAssets>> checkpoint_text(const Checkpoint& checkpoint) {
   if (checkpoint.gguf() != nullptr) return load_text_assets(*checkpoint.gguf());
@@ -28,7 +28,7 @@ Result<std::unique_ptr<BaseModel>> load_base_model(const std::string& path,
                                                    const CpuBackendOptions& backend,
                                                    const Progress& progress) {
   auto model = std::make_unique<BaseModel>();
-  model->name = name_of(path);
+  model->name = model_name_of(path);
   ASSIGN_OR_RETURN(model->checkpoint, Checkpoint::open(path));
   if (model->checkpoint->gguf() == nullptr &&
       model->checkpoint->text_file("tokenizer.json").empty()) {

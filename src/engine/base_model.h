@@ -25,6 +25,9 @@ struct BaseModel {
   const ModelConfig& config() const { return checkpoint->config(); }
 };
 
+// "…/SmolLM2.gguf" → "SmolLM2"; "…/SmolLM2/" → "SmolLM2".
+std::string model_name_of(const std::string& path);
+
 // Reads and loads it all. progress is called while weights are read.
 Result<std::unique_ptr<BaseModel>> load_base_model(const std::string& path,
                                                    const CpuBackendOptions& backend,

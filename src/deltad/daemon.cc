@@ -1,0 +1,129 @@
+#include "deltad/daemon.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "base/log.h"
+#include "delta/variant_path.h"
+#include "server/openai/generation_plan.h"
+
+namespace deltad {
+namespace {
+
+constexpr double kMiB = 1 << 20;
+
+std::string served_name(const Config& config, const std::string& path_name) {
+  return config.base_name.empty() ? path_name : config.base_name;
+}
+
+// A line at each tenth of the way.
+class LoadingLog {
+ public:
+  void update(int64_t done, int64_t total) {
+    const int tenth = total > 0 ? static_cast<int>(10 * done / total) : 0;
+    int seen = seen_.load();
+    while (tenth > seen) {
+      if (!seen_.compare_exchange_weak(seen, tenth)) continue;
+      log_info("loading the base: {} % of {:.0f} MiB", 10 * tenth,
+               static_cast<double>(total) / kMiB);
+      return;
+    }
+  }
+
+ private:
+  std::atomic<int> seen_{0};
+};
+
+}  // namespace
+
+Daemon::Daemon(const Config& config) : config_(config), api_(ApiOptions{config.cors_origins, {}}) {}
+
+Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config,
+                                              std::function<void()> on_failure) {
+  std::unique_ptr<Daemon> daemon(new Daemon(config));
+  ASSIGN_OR_RETURN(daemon->http_, HttpServer::start(config.http, daemon->api_));
+  log_info("listening on {}", daemon->http_->address());
+  daemon->loader_ = std::thread([self = daemon.get(), on_failure = std::move(on_failure)] {
+    const Status status = self->load();
+    if (status.ok()) return;
+    {
+      MutexLock lock(self->mutex_);
+      self->failure_ = status;
+    }
+    on_failure();
+  });
+  return daemon;
+}
+
+Daemon::~Daemon() {
+  if (loader_.joinable()) loader_.join();
+  if (http_) http_->stop();
+}
+
+Status Daemon::failure() const {
+  MutexLock lock(mutex_);
+  return failure_;
+}
+
+Status Daemon::load() {
+  const TimePoint start = Clock::real().now();
+  LoadingLog progress;
+  ASSIGN_OR_RETURN(
+      base_, load_base_model(config_.base, config_.cpu,
+                             [&](int64_t done, int64_t total) { progress.update(done, total); }));
+  if (!base_->text)
+    return invalid_argument(
+        fmt::format("{}: no tokenizer.json: text cannot be served without one", config_.base));
+  ASSIGN_OR_RETURN(engine_,
+                   Engine::make(base_->config(), base_->table, *base_->backend, config_.engine));
+  RouterOptions options = config_.router;
+  options.base_name = served_name(config_, base_->name);
+  options.base_digest = base_->digest;
+  options.architecture = base_->config().architecture;
+  ASSIGN_OR_RETURN(router_, Router::make(options, config_.variants, base_->text, base_->table,
+                                         *base_->backend, *engine_));
+
+  Serving serving;
+  serving.router = router_.get();
+  serving.engine = engine_.get();
+  serving.base_path = config_.base;
+  serving.created = unix_now();
+  loaded_ = true;
+  api_.set_ready(serving);
+  const EngineStats stats = engine_->stats();
+  log_info(
+      "ready after {:.1f} s: {} ({}), {:.0f} MiB of weights, {} variants, KV cache of {} tokens, "
+      "context {}",
+      seconds(Clock::real().now() - start), options.base_name, base_->backend->description(),
+      static_cast<double>(base_->backend->weight_bytes()) / kMiB, config_.variants.size(),
+      stats.kv_blocks * stats.block_tokens, engine_->max_context());
+  return Status();
+}
+
+void Daemon::drain() {
+  const TimePoint deadline =
+      Clock::real().now() +
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(config_.drain_seconds));
+  api_.set_not_ready("The server is shutting down.");
+  http_->drain();
+  router_->shutdown(deadline);
+  // Cancelled requests still get their last words.
+  http_->wait_idle(std::max(deadline, Clock::real().now() + std::chrono::seconds(1)));
+  http_->stop();
+}
+
+Status check_files(const Config& config) {
+  ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::open(config.base));
+  ASSIGN_OR_RETURN(const auto text, checkpoint_text(*checkpoint));
+  const std::string own_name = model_name_of(config.base);
+  RETURN_IF_ERROR(Catalog::make(served_name(config, own_name), config.variants, text).status());
+  for (const VariantSource& variant : config.variants) {
+    const auto file = find_variant_file(variant.path);
+    if (!file.ok()) return file.status().in(fmt::format("variant '{}'", variant.name));
+  }
+  return Status();
+}
+
+}  // namespace deltad

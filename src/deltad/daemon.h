@@ -1,0 +1,50 @@
+// Daemon: the parts of deltad wired together, and their life: listen, load, serve, drain. Owned by
+// main, used by its thread.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "deltad/config.h"
+#include "engine/base_model.h"
+#include "server/http/http_server.h"
+#include "server/openai/api.h"
+
+namespace deltad {
+
+class Daemon {
+ public:
+  // Listens at once (liveness is answered, readiness says no) and begins to load on a thread of its
+  // own. on_failure is called from that thread if loading fails; failure() then says why.
+  static Result<std::unique_ptr<Daemon>> start(const Config& config,
+                                               std::function<void()> on_failure);
+  ~Daemon();
+
+  bool loaded() const { return loaded_; }
+  Status failure() const;  // of loading; OK while none
+  // Refuses new requests, lets running ones finish for at most the configured time, then closes.
+  void drain();
+
+ private:
+  explicit Daemon(const Config& config);
+  Status load();
+
+  const Config config_;
+  OpenAiApi api_;
+  std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<BaseModel> base_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Router> router_;
+  std::thread loader_;
+  std::atomic<bool> loaded_{false};
+  mutable Mutex mutex_;
+  Status failure_ GUARDED_BY(mutex_);
+};
+
+// Everything that can be said of a config without loading weights: base and variants exist and are
+// what they should be.
+Status check_files(const Config& config);
+
+}  // namespace deltad

@@ -1,0 +1,113 @@
+// deltad: serves one base model and its variants. Reads the config, starts the daemon, and waits
+// for a signal: the first SIGTERM or SIGINT drains, a second one stops at once. Exit codes: 0
+// drained, 1 failed, 2 the command line or config is wrong.
+#include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <thread>
+
+#include "deltad/daemon.h"
+#include "io/file_reader.h"
+
+namespace {
+
+using deltad::Config;
+using deltad::Status;
+
+struct CommandLine {
+  std::string config_file, base, listen;
+  std::vector<std::string> variants;
+  int threads = -1;
+  bool check_only = false;
+};
+
+int fail(const Status& status, int code) {
+  fmt::print(stderr, "deltad: {}\n", status.message());
+  return code;
+}
+
+// The file, with the command line over it.
+deltad::Result<Config> make_config(const CommandLine& line) {
+  Config config;
+  if (!line.config_file.empty()) {
+    ASSIGN_OR_RETURN(const std::string yaml, deltad::read_file(line.config_file));
+    RETURN_IF_ERROR(deltad::read_config(yaml, line.config_file, &config));
+  }
+  if (!line.base.empty()) config.base = line.base;
+  if (config.base.empty())
+    return deltad::invalid_argument("no base model: give --base PATH, or `base:` in the config");
+  for (const std::string& text : line.variants) {
+    ASSIGN_OR_RETURN(deltad::VariantSource variant, deltad::parse_variant(text));
+    std::erase_if(config.variants, [&](const auto& other) { return other.name == variant.name; });
+    config.variants.push_back(std::move(variant));
+  }
+  if (!line.listen.empty()) {
+    RETURN_IF_ERROR(deltad::check_listen(line.listen));
+    config.http.listen = line.listen;
+  }
+  if (line.threads >= 0) config.cpu.threads = line.threads;
+  return config;
+}
+
+int serve(const Config& config) {
+  // Every thread inherits the blocked signals; only this one takes them.
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (int s : {SIGTERM, SIGINT}) sigaddset(&signals, s);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+
+  auto daemon = deltad::Daemon::start(config, [] { kill(getpid(), SIGTERM); });
+  if (!daemon.ok()) return fail(daemon.status(), 1);
+  int received = 0;
+  sigwait(&signals, &received);
+  if (const Status failure = (*daemon)->failure(); !failure.ok()) return fail(failure, 1);
+  if (!(*daemon)->loaded()) {
+    deltad::log_info("stopped while loading");
+    std::_Exit(0);  // the loading thread holds nothing that needs an orderly end
+  }
+  deltad::log_info("{}: draining for at most {:.0f} s", received == SIGTERM ? "SIGTERM" : "SIGINT",
+                   config.drain_seconds);
+  std::thread([signals] {
+    int second = 0;
+    sigwait(&signals, &second);
+    deltad::log_warning("second signal: stopping at once");
+    std::_Exit(1);
+  }).detach();
+  (*daemon)->drain();
+  deltad::log_info("drained");
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "Serves one base language model and its fine-tuned variants from one copy of the weights.",
+      "deltad");
+  CommandLine line;
+  app.add_option("--config", line.config_file, "YAML file; config/deltad.yaml describes every key");
+  app.add_option("--base", line.base, "Base model: a Hugging Face folder or a .gguf file");
+  app.add_option("--variant", line.variants, "A variant, NAME=PATH; may be given several times");
+  app.add_option("--listen", line.listen, "ADDRESS:PORT (default 127.0.0.1:8080)");
+  app.add_option("--threads", line.threads, "Kernel threads; 0: one a core")
+      ->check(CLI::Range(0, 1024));
+  app.add_flag("--check-config", line.check_only,
+               "Say what is wrong with the config, or what would run, and end");
+  app.set_version_flag("--version", "deltad 0.1.0");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  const auto config = make_config(line);
+  if (!config.ok()) return fail(config.status(), 2);
+  deltad::set_log_level(config->log_level);
+  if (!line.check_only) return serve(*config);
+  if (const Status status = deltad::check_files(*config); !status.ok()) return fail(status, 2);
+  fmt::print("{}", deltad::describe(*config));
+  return 0;
+}
