@@ -1,0 +1,208 @@
+#include "server/openai/api.h"
+
+#include <utility>
+
+#include "base/log.h"
+#include "server/openai/cors.h"
+#include "server/openai/generation.h"
+#include "server/openai/ids.h"
+#include "server/openai/models.h"
+#include "server/openai/routes.h"
+#include "server/openai/tokenize.h"
+
+namespace deltad {
+namespace {
+
+// Bodies beyond this are parsed and tokenized beside the I/O threads, which others wait for.
+constexpr size_t kLargeBody = 64u << 10;
+
+// Does not tell by its time how much of the key was right.
+bool same_key(std::string_view a, std::string_view b) {
+  unsigned difference = a.size() == b.size() ? 0 : 1;
+  for (size_t i = 0; i < a.size() && !b.empty(); ++i) {
+    difference |= static_cast<unsigned char>(a[i] ^ b[i % b.size()]);
+  }
+  return difference == 0;
+}
+
+// One request whose answer takes work in proportion to its body.
+struct Job {
+  Serving serving;
+  Route route;
+  HttpRequest request;
+  std::unique_ptr<Reply> reply;
+
+  GenerationPlan plan;
+  Json json;
+  ApiError error;
+
+  void prepare() {
+    if (route == Route::kChat) {
+      error = plan_chat(serving, request.body, &plan);
+    } else if (route == Route::kCompletions) {
+      error = plan_completion(serving, request.body, &plan);
+    } else if (route == Route::kTokenize) {
+      error = tokenize(serving, request.body, &json);
+    } else {
+      error = detokenize(serving, request.body, &json);
+    }
+    request.body = std::string();
+  }
+
+  void finish() {
+    if (error) {
+      reply->error(error);
+    } else if (route == Route::kChat || route == Route::kCompletions) {
+      const auto generation =
+          std::make_shared<Generation>(serving, std::move(plan), std::move(reply), random_seed());
+      generation->start();
+    } else {
+      reply->json(200, json);
+    }
+  }
+};
+
+}  // namespace
+
+OpenAiApi::OpenAiApi(ApiOptions options) : options_(std::move(options)) {}
+
+void OpenAiApi::set_ready(const Serving& serving) {
+  MutexLock lock(mutex_);
+  serving_ = serving;
+}
+
+void OpenAiApi::set_not_ready(std::string reason) {
+  MutexLock lock(mutex_);
+  serving_.reset();
+  reason_ = std::move(reason);
+}
+
+ApiError OpenAiApi::serving_now(Serving* serving) const {
+  MutexLock lock(mutex_);
+  if (!serving_) return api_error(503, reason_);
+  *serving = *serving_;
+  if (!serving->engine->healthy()) return api_error(503, "The engine is not healthy.");
+  return {};
+}
+
+bool OpenAiApi::key_is_right(const HttpRequest& request) const {
+  if (options_.api_keys.empty()) return true;
+  static constexpr std::string_view kBearer = "Bearer ";
+  const std::string* given = request.header("authorization");
+  if (given == nullptr || given->compare(0, kBearer.size(), kBearer) != 0) return false;
+  const std::string_view key = std::string_view(*given).substr(kBearer.size());
+  bool right = false;
+  for (const std::string& known : options_.api_keys) right |= same_key(key, known);
+  return right;
+}
+
+HttpHeaders OpenAiApi::common_headers(const HttpRequest& request,
+                                      const std::string& request_id) const {
+  HttpHeaders headers = cors_headers(options_.cors_origins, request);
+  headers.emplace_back("X-Request-Id", request_id);
+  return headers;
+}
+
+void OpenAiApi::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+  const std::string* given = request.header("x-request-id");
+  std::string id = given != nullptr && valid_request_id(*given) ? *given : random_id("req-");
+  const RouteMatch match = match_route(request.target);
+  HttpHeaders headers = common_headers(request, id);
+  if (request.method == "OPTIONS" && !match.allow.empty()) {
+    HttpResponse response = preflight(options_.cors_origins, request, std::string(match.allow));
+    response.headers.emplace_back("X-Request-Id", std::move(id));
+    metrics_.request_done(match.route, response.status);
+    exchange->send(std::move(response));
+    return;
+  }
+  const bool allowed = method_allowed(request.method, match.allow);
+  if (!match.allow.empty() && !allowed) headers.emplace_back("Allow", match.allow);
+  auto reply = std::make_unique<Reply>(std::move(exchange), match.route, std::move(id),
+                                       std::move(headers), request.received, metrics_);
+  if (match.allow.empty()) {
+    ApiError error = api_error(404, "There is no such endpoint.");
+    error.type = "invalid_request_error";
+    error.code = "unknown_url";
+    return reply->error(error);
+  }
+  if (!allowed) {
+    ApiError error = api_error(405, "This endpoint does not take that method.");
+    error.code = "method_not_allowed";
+    return reply->error(error);
+  }
+  answer(match.route, match.model, std::move(request), std::move(reply));
+}
+
+void OpenAiApi::answer(Route route, const std::string& model, HttpRequest request,
+                       std::unique_ptr<Reply> reply) {
+  switch (route) {
+    case Route::kHealth:
+      return reply->json(200, Json{{"status", "ok"}});
+    case Route::kReady:
+      return ready(*reply);
+    case Route::kMetrics:
+      return metrics_page(*reply);
+    default:
+      break;
+  }
+  if (!key_is_right(request)) {
+    return reply->error(api_error(401, "The API key is missing or wrong."));
+  }
+  Serving serving;
+  if (const ApiError error = serving_now(&serving)) return reply->error(error);
+  answer_model(serving, route, model, std::move(request), std::move(reply));
+}
+
+void OpenAiApi::answer_model(const Serving& serving, Route route, const std::string& model,
+                             HttpRequest request, std::unique_ptr<Reply> reply) {
+  if (route == Route::kModels) {
+    if (model.empty()) return reply->json(200, list_models(serving));
+    Json json;
+    if (const ApiError error = get_model(serving, model, &json)) return reply->error(error);
+    return reply->json(200, json);
+  }
+  auto job = std::make_shared<Job>();
+  job->serving = serving;
+  job->route = route;
+  job->request = std::move(request);
+  job->reply = std::move(reply);
+  if (job->request.body.size() <= kLargeBody) {
+    job->prepare();
+    job->finish();
+    return;
+  }
+  const std::shared_ptr<Exchange> exchange = job->reply->exchange();
+  exchange->post_aside([job, exchange] {
+    job->prepare();
+    exchange->post([job] { job->finish(); });
+  });
+}
+
+void OpenAiApi::ready(Reply& reply) const {
+  Serving serving;
+  if (const ApiError error = serving_now(&serving)) return reply.error(error);
+  reply.json(200, Json{{"status", "ready"}});
+}
+
+void OpenAiApi::metrics_page(Reply& reply) const {
+  MetricsSnapshot snapshot;
+  Serving serving;
+  if (!serving_now(&serving)) {
+    snapshot.ready = true;
+    snapshot.base_name = serving.router->base_name();
+    snapshot.engine = serving.engine->stats();
+    snapshot.variants = serving.router->variants();
+  }
+  reply.text(200, "text/plain; version=0.0.4; charset=utf-8", metrics_.render(snapshot));
+}
+
+HttpResponse OpenAiApi::reject(const HttpRequest& partial, int status, const std::string& message) {
+  const std::string* given = partial.header("x-request-id");
+  const std::string id = given != nullptr && valid_request_id(*given) ? *given : random_id("req-");
+  const Route route = match_route(partial.target).route;
+  metrics_.request_done(route, status);
+  log_info("request id={} endpoint={} status={} refused", id, route_name(route), status);
+  return error_response(api_error(status, message), common_headers(partial, id));
+}
+
+}  // namespace deltad

@@ -1,0 +1,47 @@
+// GenerationPlan: a chat or completion request brought to the form that the engine takes: model
+// resolved, prompts tokenized, lengths checked. Made without any engine request, on whatever thread
+// has the time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/engine.h"
+#include "router/router.h"
+#include "server/openai/chat_request.h"
+#include "server/openai/completion_request.h"
+
+namespace deltad {
+
+// What becomes known when the model is loaded. router and engine outlive every request.
+struct Serving {
+  Router* router = nullptr;
+  Engine* engine = nullptr;
+  std::string base_path;  // shown as `root`
+  int64_t created = 0;    // unix seconds
+};
+
+struct PromptTokens {
+  std::vector<int32_t> ids;
+  std::string text;                     // for echo
+  size_t text_begin = 0, text_end = 0;  // its tokens; those around it the tokenizer added
+  int32_t max_tokens = 0;
+};
+
+struct GenerationPlan {
+  bool chat = false;
+  ModelHandle model;
+  SamplingFields sampling;
+  std::vector<PromptTokens> prompts;
+  int32_t top_logprobs = -1;  // −1: no log-probabilities
+  bool echo = false;
+};
+
+ApiError plan_chat(const Serving& serving, std::string_view body, GenerationPlan* plan);
+ApiError plan_completion(const Serving& serving, std::string_view body, GenerationPlan* plan);
+
+int64_t unix_now();
+
+}  // namespace deltad

@@ -1,0 +1,17 @@
+// Random ids and seeds. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace deltad {
+
+uint64_t random_seed();
+// prefix and 32 hex digits.
+std::string random_id(std::string_view prefix);
+// An id that a client gave: 1 to 128 visible ASCII characters without quotes and backslashes, so
+// that it can stand in a header and in a log line as it is.
+bool valid_request_id(std::string_view id);
+
+}  // namespace deltad

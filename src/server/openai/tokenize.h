@@ -1,0 +1,16 @@
+// POST /tokenize and /detokenize, as vLLM has them: {model, prompt | messages, add_special_tokens,
+// return_token_strs} → {count, max_model_len, tokens, token_strs}, and {model, tokens} → {prompt}.
+// Pure.
+#pragma once
+
+#include <string_view>
+
+#include "server/openai/errors.h"
+#include "server/openai/generation_plan.h"
+
+namespace deltad {
+
+ApiError tokenize(const Serving& serving, std::string_view body, Json* out);
+ApiError detokenize(const Serving& serving, std::string_view body, Json* out);
+
+}  // namespace deltad
