@@ -14,8 +14,12 @@ namespace deltad {
 using Progress =
     std::function<void(int64_t done_bytes, int64_t total_bytes)>;  // may be null; any thread
 
-// Declares the table's weights and fills them. kInvalidArgument names a tensor that is missing or
-// misshapen.
+// That every weight of the table is in the checkpoint with the shape the table gives it;
+// kInvalidArgument names the first tensor that is missing or misshapen. Reads no values.
+Status check_tensors(const Checkpoint& checkpoint, const WeightTable& table);
+
+// Declares the table's weights and fills them. kInvalidArgument names a tensor that is missing,
+// misshapen, or has a value that is not finite in bf16.
 Status load_base(const Checkpoint& checkpoint, const WeightTable& table, Backend& backend,
                  int threads, const Progress& progress);
 
