@@ -10,7 +10,7 @@ const LinearKernels& linear_kernels(Isa isa) {
       return kLinearScalar;
 #if defined(__x86_64__)
     case Isa::kAvx2:
-      return kLinearScalar;
+      return kLinearAvx2;
     case Isa::kAvx512:
       return kLinearAvx512;
     case Isa::kAvx512Bf16:

@@ -123,7 +123,7 @@ struct BaseFp32 {
   template <int T>
   static void many(const uint16_t* w, const char* x, int32_t m, int64_t columns, Sums sums,
                    char* scratch) {
-    const Panels panels(m);
+    const Panels panels(m, kPanel);
     const int64_t lines = (columns + kLineColumns - 1) / kLineColumns;
     auto* wide = reinterpret_cast<float*>(scratch);
     for (int64_t c = 0; c < columns; c += kBlockColumns) {

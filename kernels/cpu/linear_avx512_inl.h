@@ -1,11 +1,6 @@
-// What the two AVX-512 forms of the linear layer share: panels of activations, vector helpers and
-// epilogues. Included by linear_avx512.cc and linear_avx512bf16.cc only. Everything is in an
+// What the two AVX-512 forms of the linear layer share: vector helpers and epilogues. Included by linear_avx512.cc and linear_avx512bf16.cc only. Everything is in an
 // anonymous namespace, so that nothing compiled for AVX-512 can stand in for a function of a plain
 // file.
-//
-// Activations lie in panels of up to kPanel rows: [line][row of the panel][64 bytes], a line being
-// 64 bytes of each row (16 dwords: 16 fp32, 32 bf16 or 64 int8 columns). A kernel broadcasts one
-// dword to all 16 outputs of a tile. A panel of one row is the row itself.
 #pragma once
 
 // GCC 12 warns of the registers that its own intrinsics leave undefined on purpose.
@@ -23,35 +18,12 @@
 
 #include "kernels/cpu/layout.h"
 #include "kernels/cpu/linear.h"
+#include "kernels/cpu/linear_panels_inl.h"
 
 namespace deltad::cpu {
 namespace {
 
 constexpr int32_t kPanel = 14;  // 14 rows × 2 tiles of accumulators fill the registers
-constexpr int64_t kLineBytes = 64;
-constexpr int64_t kLineDwords = 16;
-
-// m rows cut into panels of nearly equal size.
-struct Panels {
-  int32_t m, count;
-  explicit Panels(int32_t rows) : m(rows), count((rows + kPanel - 1) / kPanel) {}
-  int32_t first(int32_t i) const {
-    return static_cast<int32_t>(static_cast<int64_t>(m) * i / count);
-  }
-  int32_t of(int32_t row) const {
-    int32_t i = static_cast<int32_t>(static_cast<int64_t>(row) * count / m);
-    while (first(i + 1) <= row) ++i;
-    return i;
-  }
-};
-
-// Sums of a chunk of tiles: of row r and tile t of the chunk at at + t·tile_stride + r·16.
-struct Sums {
-  float* at;
-  int64_t tile_stride;  // floats
-};
-
-inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 inline __m512i broadcast_dword(const char* p) {
   int32_t v;

@@ -46,18 +46,11 @@ int32_t prepare_units(const LinearJob& job) {
 template <typename B>
 void prepare(const LinearJob& job, void* prepared, int32_t first_row, int32_t end_row) {
   auto* at = static_cast<char*>(prepared);
-  if (job.m >= 2) {
-    const int64_t lines = lines_of<B>(job);
-    const Panels panels(job.m);
-    for (int32_t r = first_row; r < end_row; ++r) {
-      const int32_t panel = panels.of(r), first = panels.first(panel);
-      const int64_t p = panels.first(panel + 1) - first;
-      char* to = at + (first * lines + (r - first)) * kLineBytes;
-      const auto* from = static_cast<const char*>(job.x[r]);
-      for (int64_t l = 0; l < lines; ++l)
-        _mm512_store_si512(to + l * p * kLineBytes, _mm512_loadu_si512(from + l * kLineBytes));
-    }
-  }
+  if (job.m >= 2)
+    pack_rows(job.x, Panels(job.m, kPanel), lines_of<B>(job), at, first_row, end_row,
+              [](char* to, const char* from) {
+                _mm512_store_si512(to, _mm512_loadu_si512(from));
+              });
   at += panel_bytes<B>(job);
   for (int32_t g = 0; g < job.group_count; ++g) {
     const LinearGroup& group = job.groups[g];
@@ -66,7 +59,7 @@ void prepare(const LinearJob& job, void* prepared, int32_t first_row, int32_t en
     const int32_t begin = first_row > group.first_row ? first_row : group.first_row;
     const int32_t end = end_row < group.end_row ? end_row : group.end_row;
     for (int32_t r = begin; r < end; ++r)
-      round_row(to, Panels(m), r - group.first_row, job.columns,
+      round_row(to, Panels(m, kPanel), r - group.first_row, job.columns,
                 [&](int64_t c) { return B::load(job.x[r], c); });
     at += rounded_bytes(m, job.columns);
   }

@@ -226,7 +226,7 @@ template <int T>
 void sign_many(const SignTiles& s, const Rounded& x, int32_t m, int64_t columns, Sums sums,
                float* scratch, char* bytes) {
   if (all_zero(s.alpha, T)) return;
-  const Panels panels(m);
+  const Panels panels(m, kPanel);
   const int64_t blocks = scale_blocks(columns), steps = columns / kStepColumns;
   const int64_t stride = static_cast<int64_t>(m) * kTileRows;
   for (int64_t b = 0; b < blocks; ++b) {

@@ -82,7 +82,7 @@ struct BaseBf16 {
   }
   template <int T>
   static void many(const uint16_t* w, const char* x, int32_t m, int64_t columns, Sums sums, char*) {
-    const Panels panels(m);
+    const Panels panels(m, kPanel);
     const int64_t lines = (columns + kLineColumns - 1) / kLineColumns;
     for (int64_t c = 0; c < columns; c += kBlockColumns) {
       const int64_t n = smaller(kBlockColumns, columns - c);

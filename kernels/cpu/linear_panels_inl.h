@@ -1,0 +1,56 @@
+// Activations as the vector kernels of the linear layer read them, and where they keep their sums.
+// Included by files of one instruction set only; in an anonymous namespace, so that nothing
+// compiled for a wide one can stand in for a function of a plain file.
+//
+// Activations lie in panels of a few rows: [line][row of the panel][64 bytes], a line being 64
+// bytes of each row (16 dwords: 16 fp32, 32 bf16 or 64 int8 columns). A kernel broadcasts one dword
+// to all outputs of a tile. A panel of one row is the row itself.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace deltad::cpu {
+namespace {
+
+constexpr int64_t kLineBytes = 64;
+constexpr int64_t kLineDwords = 16;
+
+inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// m rows cut into panels of at most `most` rows, of nearly equal size.
+struct Panels {
+  int32_t m, count;
+  Panels(int32_t rows, int32_t most) : m(rows), count((rows + most - 1) / most) {}
+  int32_t first(int32_t i) const {
+    return static_cast<int32_t>(static_cast<int64_t>(m) * i / count);
+  }
+  int32_t of(int32_t row) const {
+    auto i = static_cast<int32_t>(static_cast<int64_t>(row) * count / m);
+    while (first(i + 1) <= row) ++i;
+    return i;
+  }
+};
+
+// Sums of a chunk of tiles: of row r and tile t of the chunk at at + t·tile_stride + r·16.
+struct Sums {
+  float* at;
+  int64_t tile_stride;  // floats
+};
+
+// Copies rows [first_row, end_row) of a job into its panels of `lines` lines. Copy: how 64 bytes
+// are copied.
+template <typename Copy>
+void pack_rows(const void* const* x, Panels panels, int64_t lines, char* to, int32_t first_row,
+               int32_t end_row, Copy copy) {
+  for (int32_t r = first_row; r < end_row; ++r) {
+    const int32_t panel = panels.of(r), first = panels.first(panel);
+    const int64_t p = panels.first(panel + 1) - first;
+    char* at = to + (first * lines + (r - first)) * kLineBytes;
+    const auto* from = static_cast<const char*>(x[r]);
+    for (int64_t l = 0; l < lines; ++l, at += p * kLineBytes, from += kLineBytes) copy(at, from);
+  }
+}
+
+}  // namespace
+}  // namespace deltad::cpu
