@@ -1,0 +1,113 @@
+"""deltactl end to end on tiny models: compress, verify, apply and compute agree with each other and with the references."""
+import json
+import subprocess
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from conftest import BUILD, GOLDEN, TINY, ctl
+
+VARIANTS = GOLDEN / "variants"
+
+
+@pytest.mark.parametrize("name", ["llama", "llama_vocab", "awkward"])
+@pytest.mark.parametrize("kind", ["matrix-1", "matrix-2", "row-1", "row-2"])
+def test_compress_gives_the_reference_bytes(tmp_path, name, kind):
+    reference = VARIANTS / name / f"{name}-{kind}.delta.safetensors"
+    if not reference.exists():
+        pytest.skip("no reference of this kind")
+    alpha, levels = kind.split("-")
+    base = GOLDEN / "models" / name.split("_")[0]
+    out = tmp_path / "v.delta.safetensors"
+    report = json.loads(ctl("compress", "--base", base, "--model", VARIANTS / name / "finetune", "-o", out, "--alpha", alpha,
+                            "--levels", levels, "--weights-only", "--json").stdout)
+    assert report
+    ours, theirs = load_file(out), load_file(reference)
+    assert set(ours) == set(theirs)
+    for tensor, value in theirs.items():
+        assert ours[tensor].dtype == value.dtype and ours[tensor].tobytes() == value.tobytes(), tensor
+    assert ctl("verify", out, "--base", base).returncode == 0
+    assert json.loads(ctl("inspect", out, "--json").stdout)
+
+
+def test_apply_computes_what_the_variant_computes(tmp_path):
+    delta = VARIANTS / "llama" / "llama-row-2.delta.safetensors"
+    ctl("apply", "--base", TINY, "--delta", delta, "-o", tmp_path / "full", "--dtype", "f32")
+    ids = "3,99,200,17,450,6,7,8,300,21"
+    ctl("logits", "--base", TINY, "--delta", delta, "--ids", ids, "-o", tmp_path / "a.safetensors", "--hidden")
+    ctl("logits", "--base", tmp_path / "full", "--ids", ids, "-o", tmp_path / "b.safetensors", "--isa", "scalar")
+    a, b = load_file(tmp_path / "a.safetensors"), load_file(tmp_path / "b.safetensors")
+    assert a["hidden.layer.0"].shape == (10, 64)
+    # The full model is rounded to bf16 when it is loaded again; the variant is not.
+    assert np.abs(a["logits"] - b["logits"]).max() < 0.2
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "text"])
+def test_damaged_variants_are_refused_with_a_message(tmp_path, damage):
+    file = tmp_path / "v.delta.safetensors"
+    data = bytearray((VARIANTS / "llama" / "llama-row-1.delta.safetensors").read_bytes())
+    if damage == "truncate":
+        data = data[:len(data) // 2]
+    elif damage == "flip":
+        data[len(data) // 2] ^= 4
+    elif damage == "empty":
+        data = b""
+    else:
+        data = b"this is no variant at all, but it is long enough to look at"
+    file.write_bytes(data)
+    for command in (["verify", file, "--base", TINY], ["apply", "--base", TINY, "--delta", file, "-o", tmp_path / "o"],
+                    ["logits", "--base", TINY, "--delta", file, "--ids", "3", "-o", tmp_path / "l"]):
+        result = ctl(*command, check=False)
+        assert result.returncode in (1, 2) and "v.delta.safetensors" in result.stderr + result.stdout, result
+    assert not (tmp_path / "l").exists()
+
+
+def test_an_adapter_that_matches_nothing_is_refused(tmp_path):
+    result = ctl("compress", "--base", TINY, "--adapter", GOLDEN.parent.parent / "examples" / "variants" / "sql", "-o",
+                 tmp_path / "v.delta.safetensors", check=False)
+    assert result.returncode == 2 and "model.layers" in result.stderr, result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_disk_full_keeps_the_old_file(tmp_path):
+    out = tmp_path / "v.delta.safetensors"
+    out.write_bytes(b"the old one")
+    command = (f"ulimit -f 20; trap '' XFSZ; exec {BUILD}/deltactl compress --base {TINY} --model "
+               f"{VARIANTS}/llama/finetune -o {out} --weights-only")
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 1 and result.stderr, result
+    assert out.read_bytes() == b"the old one" and [p.name for p in tmp_path.iterdir()] == [out.name]
+
+
+def test_generate_tokenize_render(tmp_path):
+    answer = json.loads(ctl("generate", "--base", TINY, "--chat", "hi", "--max-tokens", "8", "--json").stdout)
+    assert answer["output_tokens"] <= 8 and answer["finish_reason"] in ("stop", "length")
+    again = json.loads(ctl("generate", "--base", TINY, "--chat", "hi", "--max-tokens", "8", "--json").stdout)
+    assert answer == again
+    vectors = [json.loads(line) for line in (GOLDEN / "gguf" / "tokenizer-bytes512.jsonl").open()]
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text("\n".join(json.dumps({"text": v["text"]}) for v in vectors) + "\n")
+    for model in (TINY, GOLDEN / "gguf" / "llama-q8_0.gguf"):
+        lines = [json.loads(line) for line in ctl("tokenize", model, "--texts", texts).stdout.splitlines()]
+        assert [line["ids"] for line in lines] == [v["ids"] for v in vectors]
+    messages = tmp_path / "messages.jsonl"
+    messages.write_text(json.dumps([{"role": "user", "content": "hi"}]) + "\n")
+    assert "hi" in json.loads(ctl("render", TINY, "--messages", messages).stdout)["text"]
+
+
+def test_usage_errors_are_2():
+    assert ctl("compress", check=False).returncode == 2
+    assert ctl("no-such-command", check=False).returncode == 2
+    assert ctl("verify", "/nowhere/v.delta.safetensors", check=False).returncode == 2
+
+
+def test_bench_reports_json():
+    report = json.loads(ctl("bench", "--base", TINY, "--delta", VARIANTS / "llama" / "llama-row-1.delta.safetensors", "--delta",
+                            VARIANTS / "llama" / "llama-matrix-2.delta.safetensors", "--prompt", "20", "--generate", "8",
+                            "--batch", "1,2", "--repeat", "1", "--json").stdout)
+    assert report["memory_bytes_per_s"] > 0 and report["resident_bytes"] > 0
+    kinds = [(tuple(r["variants"]), r["batch"]) for r in report["runs"]]
+    assert kinds == [(("base",), 1), (("base",), 2), (("llama-row-1",), 1), (("llama-matrix-2",), 1),
+                     (("llama-matrix-2", "llama-row-1"), 2)]
+    assert all(r["prefill_tokens_per_s"] > 0 and r["generate_tokens_per_s"] > 0 for r in report["runs"])
