@@ -132,6 +132,16 @@ Result<Merge> make_merge(const TokenTable& vocabulary, std::string_view left,
   return merge;
 }
 
+bool split_merge(std::string_view merge, std::string_view& left, std::string_view& right) {
+  size_t space = merge.find(' ');
+  if (space == std::string_view::npos || merge.find(' ', space + 1) != std::string_view::npos) {
+    return false;
+  }
+  left = merge.substr(0, space);
+  right = merge.substr(space + 1);
+  return true;
+}
+
 Status add_token(TokenizerSpec& spec, AddedToken token) {
   if (token.content.empty()) return {};  // can be found nowhere
   if (token.content.size() > kMaxAddedToken) {

@@ -47,21 +47,14 @@ Result<TokenizerSpec> read_vocabulary(const JsonReader& model) {
 }
 
 // ["Ġ", "t"], or "Ġ t" in older files.
-bool split_merge(dom::element value, std::string_view& left, std::string_view& right) {
+bool read_merge(dom::element value, std::string_view& left, std::string_view& right) {
   dom::array pair;
   if (value.get(pair) == simdjson::SUCCESS) {
     return pair.size() == 2 && pair.at(0).get(left) == simdjson::SUCCESS &&
            pair.at(1).get(right) == simdjson::SUCCESS;
   }
   std::string_view both;
-  if (value.get(both) != simdjson::SUCCESS) return false;
-  size_t space = both.find(' ');
-  if (space == std::string_view::npos || both.find(' ', space + 1) != std::string_view::npos) {
-    return false;
-  }
-  left = both.substr(0, space);
-  right = both.substr(space + 1);
-  return true;
+  return value.get(both) == simdjson::SUCCESS && split_merge(both, left, right);
 }
 
 Status read_merges(const JsonReader& model, TokenizerSpec& spec) {
@@ -71,7 +64,7 @@ Status read_merges(const JsonReader& model, TokenizerSpec& spec) {
   for (dom::element value : merges) {
     std::string_view left, right;
     if (value.is_string() && value.get_string().value_unsafe().starts_with("#version")) continue;
-    if (!split_merge(value, left, right)) {
+    if (!read_merge(value, left, right)) {
       return invalid_argument(fmt::format("{}[{}] is not a pair of tokens", at.path(), index));
     }
     auto merge = make_merge(spec.vocabulary, left, right);

@@ -42,6 +42,9 @@ struct TokenizerSpec {
 Result<Merge> make_merge(const TokenTable& vocabulary, std::string_view left,
                          std::string_view right);
 
+// The two tokens of "left right"; false if there is not exactly one space.
+bool split_merge(std::string_view merge, std::string_view& left, std::string_view& right);
+
 // Adds a token as the library does: the id is the vocabulary's if it has the content, else the next
 // free one. The same content again replaces the flags.
 Status add_token(TokenizerSpec& spec, AddedToken token);
