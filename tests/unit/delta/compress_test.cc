@@ -70,8 +70,7 @@ INSTANTIATE_TEST_SUITE_P(
     All, GoldenVariant,
     ::testing::Values(Case{"llama", "llama", false, 1}, Case{"llama", "llama", false, 2},
                       Case{"llama", "llama", true, 1}, Case{"llama", "llama", true, 2},
-                      Case{"llama_vocab", "llama", true, 1},
-                      Case{"llama_vocab", "llama", false, 2},
+                      Case{"llama_vocab", "llama", true, 1}, Case{"llama_vocab", "llama", false, 2},
                       Case{"awkward", "awkward", false, 1}, Case{"awkward", "awkward", false, 2},
                       Case{"awkward", "awkward", true, 1}, Case{"awkward", "awkward", true, 2}),
     [](const auto& info) {
