@@ -365,6 +365,7 @@ void Connection::lost() {
 void Connection::close() {
   if (closed_) return;
   closed_ = true;
+  home_->remove(this);  // what is left is only somebody's reference
   disarm();
   error_code ignored;
   socket_.shutdown(tcp::socket::shutdown_both, ignored);
