@@ -38,6 +38,19 @@ class Hash {
   std::unique_ptr<XXH3_state_t, FreeState> state_;
 };
 
+// Adds bytes [begin, begin + bytes) of a tensor in bf16, both even, through the rows that hold
+// them.
+Status add_bytes(const Checkpoint& checkpoint, const std::string& name, int64_t columns,
+                 int64_t begin, int64_t bytes, std::vector<uint16_t>* rows, Hash* hash) {
+  if (bytes == 0) return {};
+  const int64_t first = begin / 2 / columns;
+  const int64_t last = (begin + bytes - 1) / 2 / columns;
+  rows->resize(static_cast<size_t>((last - first + 1) * columns));
+  RETURN_IF_ERROR(checkpoint.read_rows_bf16(name, first, last - first + 1, rows->data()));
+  hash->add(rows->data() + (begin / 2 - first * columns), static_cast<size_t>(bytes));
+  return {};
+}
+
 }  // namespace
 
 Result<std::string> base_digest(const Checkpoint& checkpoint) {
@@ -51,24 +64,15 @@ Result<std::string> base_digest(const Checkpoint& checkpoint) {
       sizes += fmt::format("{}{}", i ? "," : "", tensor.shape[i]);
     hash.add_text(sizes);
 
-    // Bytes [begin, begin + bytes) of the tensor in bf16, both even, through the rows that hold
-    // them.
-    const auto add = [&](int64_t begin, int64_t bytes) -> Status {
-      if (bytes == 0) return {};
-      const int64_t first = begin / 2 / columns;
-      const int64_t last = (begin + bytes - 1) / 2 / columns;
-      rows.resize(static_cast<size_t>((last - first + 1) * columns));
-      RETURN_IF_ERROR(checkpoint.read_rows_bf16(name, first, last - first + 1, rows.data()));
-      hash.add(rows.data() + (begin / 2 - first * columns), static_cast<size_t>(bytes));
-      return {};
-    };
     const int64_t size = tensor.shape.count() * 2;
     if (size <= kWholeBytes) {
-      RETURN_IF_ERROR(add(0, size));
+      RETURN_IF_ERROR(add_bytes(checkpoint, name, columns, 0, size, &rows, &hash));
       continue;
     }
-    for (int64_t i = 0; i < kBlocks; ++i)
-      RETURN_IF_ERROR(add(i * (size - kBlockBytes) / (kBlocks - 1) / 2 * 2, kBlockBytes));
+    for (int64_t i = 0; i < kBlocks; ++i) {
+      const int64_t begin = i * (size - kBlockBytes) / (kBlocks - 1) / 2 * 2;
+      RETURN_IF_ERROR(add_bytes(checkpoint, name, columns, begin, kBlockBytes, &rows, &hash));
+    }
   }
   return hash.hex();
 }
