@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "base/log.h"
@@ -40,11 +42,9 @@ class HfCheckpoint final : public Checkpoint {
     Result<ModelConfig> parsed = parse_hf_config(config, generation);
     if (!parsed.ok()) return parsed.status().in(path_);
     config_ = std::move(*parsed);
-    const size_t end = path_.find_last_not_of('/');
-    const size_t slash = end == std::string::npos ? end : path_.rfind('/', end);
-    config_.name = end == std::string::npos     ? path_
-                   : slash == std::string::npos ? path_.substr(0, end + 1)
-                                                : path_.substr(slash + 1, end - slash);
+    std::error_code ignored;
+    const auto whole = std::filesystem::absolute(path_ + "/.", ignored).lexically_normal();
+    config_.name = whole.parent_path().filename().string();
 
     if (file_exists(path_ + "/" + kSingle)) return add_file(kSingle);
     if (file_exists(path_ + "/" + kIndex)) return add_shards();
@@ -150,8 +150,8 @@ class HfCheckpoint final : public Checkpoint {
     if (at == sources_.end()) return not_found(fmt::format("{} has no tensor {}", path_, name));
     const SafetensorsEntry& entry = *at->second.entry;
     if (first < 0 || count < 0 || first > entry.shape[0] || count > entry.shape[0] - first)
-      return invalid_argument(fmt::format("{}: rows {} to {} are beyond the {} rows of tensor {}",
-                                          path_, first, first + count, entry.shape[0], name));
+      return invalid_argument(fmt::format("{}: {} rows from {} are beyond the {} rows of tensor {}",
+                                          path_, count, first, entry.shape[0], name));
     const SafetensorsFile& file = *files_[at->second.file];
     const int64_t columns = entry.shape.rank() == 2 ? entry.shape[1] : 1;
     const int64_t size = static_cast<int64_t>(dtype_size(entry.dtype));

@@ -90,6 +90,8 @@ TEST(HfCheckpoint, ReadsABf16Folder) {
   const auto model = open(golden("models/awkward"));
   ASSERT_NE(model, nullptr);
   EXPECT_EQ(model->config().name, "awkward");
+  EXPECT_EQ(open(golden("models/awkward/"))->config().name, "awkward");
+  EXPECT_EQ(open(golden("models/llama/../awkward/."))->config().name, "awkward");
   EXPECT_EQ(model->gguf(), nullptr);
   EXPECT_EQ(model->tensors().size(), 3u * 9 + 3);
   const std::string name = "model.layers.1.mlp.down_proj.weight";
