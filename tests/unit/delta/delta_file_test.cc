@@ -166,7 +166,7 @@ TEST_F(VariantFileTest, TypesAndShapes) {
   expect_error(changed([&](RawFile* raw) {
                  at(raw, q + ".sign").shape = Shape{36, 18};
                }),
-               q + ".sign", "expected");
+               q, "expected [36]");
   expect_error(changed([&](RawFile* raw) { at(raw, q + ".sign").shape = Shape{648}; }), q + ".sign",
                "[d_out, ⌈d_in/8⌉]");
   expect_error(changed([&](RawFile* raw) {
@@ -266,7 +266,7 @@ TEST_F(VariantFileTest, EveryFlippedHeaderByteIsRefusedOrHarmless) {
   uint64_t header = 0;
   memcpy(&header, whole.data(), sizeof header);
   int refused = 0, flips = 0;
-  for (size_t at = 0; at < 8 + header; at += 7, ++flips) {
+  for (size_t at = 0; at < 8 + header; at += 31, ++flips) {
     std::string damaged = whole;
     damaged[at] = static_cast<char>(damaged[at] ^ (1 << (at % 7)));
     refused += !check(folder_.write("v.delta.safetensors", damaged)).ok();
