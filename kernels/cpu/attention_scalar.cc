@@ -1,24 +1,11 @@
-// Attention: plain C++, fp32.
-
+// Attention: plain C++.
 #include "kernels/cpu/lanes_scalar.h"
-
-namespace deltad::cpu {
-namespace {
-
-struct ProductBlocks {
-  static constexpr int kScoreRows = 1, kValueRows = 1, kValueVectors = 1;
-  static constexpr int score_blocks(int rows) { return rows; }
-};
-
-}  // namespace
-}  // namespace deltad::cpu
-
-#include "kernels/cpu/attention_fp32.h"
+// Lanes come first: the template is written on them.
 #include "kernels/cpu/attention_template.h"
 
 namespace deltad::cpu {
 
 extern const AttentionKernels kAttentionScalar;
-const AttentionKernels kAttentionScalar = {prepare, segment, combine, finish};
+const AttentionKernels kAttentionScalar = {prepare, segment, combine, finish<StoreFp32>};
 
 }  // namespace deltad::cpu

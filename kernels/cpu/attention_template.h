@@ -1,24 +1,31 @@
-// The body of attention, written on Lanes and on a Products that says how bf16 pairs are
-// multiplied; included once by each attention_ISA.cc after those, and local to that file (see
-// lanes_avx512.h for why).
-//
-// Products: Element (type of queries and weights), Pairs (16 pairs of bf16 from the cache),
-//   load(p), first_only(pairs) (second elements zeroed), dot(acc, pairs, const Element x[2]),
-//   store(Element*, F) of 16, store_first(Element*, F, n),
-//   stored(F) (a value as an Element holds it), kScoreRows, kValueRows, kValueVectors (sizes of the
-//   blocks held in registers) and score_blocks(rows).
+// The body of attention, written on Lanes; included once by each attention_ISA.cc after its Lanes,
+// and local to that file (see lanes_avx512.h for why).
 //
 // Every accumulator is one lane of one row and runs over its products in order, so that the sizes
-// of register blocks do not show in the results.
+// of the register blocks below do not show in the results.
 #pragma once
 
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/store_template.h"
 
 namespace deltad::cpu {
 namespace {
 
 using F = Lanes::F;
-using Element = Products::Element;
+
+// Sixteen pairs of bf16 values from the cache, widened.
+struct Pairs {
+  F first, second;
+};
+
+Pairs load_pairs(const uint16_t* p) {
+  return {Lanes::first_of_pairs(p), Lanes::second_of_pairs(p)};
+}
+
+F add_products(const F& sum, const Pairs& pairs, const float* x) {
+  return Lanes::fma(pairs.second, Lanes::set1(x[1]),
+                    Lanes::fma(pairs.first, Lanes::set1(x[0]), sum));
+}
 
 // 2^x for x ≤ 0 within 1e-7; values below 2^-100 count as that: too small to show in any sum, large
 // enough that no product of theirs is subnormal (and slow).
@@ -35,34 +42,58 @@ F exp2(F x) {
   return Lanes::scale(p, n);
 }
 
+// Rows held in registers, blocks of scores (each has an accumulator a row and two operands) and
+// vectors of values beside them.
+constexpr int kRowsHeld = Lanes::kRegisters >= 32 ? 12 : Lanes::kRegisters >= 8 ? 4 : 1;
+constexpr int kVectorsHeld = Lanes::kRegisters >= 32 ? 2 : 1;
+template <int Rows>
+constexpr int kBlocksHeld = Lanes::kRegisters - 2 >= 8 * (Rows + 2) ? 8
+                            : Lanes::kRegisters - 2 >= (Rows + 2)
+                                ? (Lanes::kRegisters - 2) / (Rows + 2)
+                                : 1;
+
+// Most rows that are few; blocks beyond a segment whose keys are fetched early.
+constexpr int kFetchRows = 8, kBlocksAhead = 8;
+
 int smaller(int a, int b) { return a < b ? a : b; }
 int larger(int a, int b) { return a > b ? a : b; }
 
 void prepare(const AttentionTile& tile, AttentionScratch& scratch) {
-  auto* out = reinterpret_cast<Element*>(scratch.query);
-  for (int r = 0; r < tile.rows; ++r, out += kMaxHeadDim) {
+  const F scale = Lanes::set1(tile.scale);
+  for (int r = 0; r < tile.rows; ++r) {
+    const float* query = tile.query[r];
+    float* out = scratch.query + r * kMaxHeadDim;
     int d = 0;
-    for (; d + 16 <= tile.head_dim; d += 16)
-      Products::store(out + d, Lanes::load(tile.query[r] + d));
+    for (; d + 16 <= tile.head_dim; d += 16) {
+      Lanes::store(out + d, Lanes::mul(Lanes::load(query + d), scale));
+    }
     if (const int n = tile.head_dim - d; n > 0) {
-      Products::store_first(out + d, Lanes::load_first(tile.query[r] + d, n), n);
+      Lanes::store_first(out + d, Lanes::mul(Lanes::load_first(query + d, n), scale), n);
     }
   }
 }
 
-// Scores of R rows with the positions of B blocks.
+// Scores of R rows with the positions of B blocks. With few rows the memory sets the pace: then
+// what comes next is fetched meanwhile, the keys of the next B blocks and these blocks' values.
 template <int R, int B>
-void score_blocks(const Element* query, int head_dim, const uint16_t* const* keys, float* scores) {
+void score_blocks(const float* query, int head_dim, const uint16_t* const* keys,
+                  const uint16_t* const* values, float* scores) {
   F acc[R][B];
   for (int r = 0; r < R; ++r) {
     for (int b = 0; b < B; ++b) acc[r][b] = Lanes::set1(0.0f);
   }
   for (int d = 0; d < head_dim; d += 2) {
-    Products::Pairs k[B];
-    for (int b = 0; b < B; ++b) k[b] = Products::load(keys[b] + d * kKvTokens);
+    Pairs k[B];
+    for (int b = 0; b < B; ++b) {
+      k[b] = load_pairs(keys[b] + d * kKvTokens);
+      if constexpr (R <= kFetchRows) {
+        __builtin_prefetch(keys[b + B] + d * kKvTokens);
+        __builtin_prefetch(values[b] + d * kKvTokens);
+      }
+    }
     for (int r = 0; r < R; ++r) {
       for (int b = 0; b < B; ++b) {
-        acc[r][b] = Products::dot(acc[r][b], k[b], query + r * kMaxHeadDim + d);
+        acc[r][b] = add_products(acc[r][b], k[b], query + r * kMaxHeadDim + d);
       }
     }
   }
@@ -72,47 +103,47 @@ void score_blocks(const Element* query, int head_dim, const uint16_t* const* key
 }
 
 template <int R>
-void score_rows(int rows, const Element* query, int head_dim, const uint16_t* const* keys,
-                int blocks, float* scores) {
+void score_rows(int rows, const float* query, int head_dim, const uint16_t* const* keys,
+                const uint16_t* const* values, int blocks, float* scores) {
   if (rows < R) {
-    if constexpr (R > 1) score_rows<R - 1>(rows, query, head_dim, keys, blocks, scores);
+    if constexpr (R > 1) score_rows<R - 1>(rows, query, head_dim, keys, values, blocks, scores);
     return;
   }
-  constexpr int B = Products::score_blocks(R);
+  constexpr int B = kBlocksHeld<R>;
+  static_assert(B <= kBlocksAhead);
   int b = 0;
   for (; b + B <= blocks; b += B) {
-    score_blocks<R, B>(query, head_dim, keys + b, scores + b * kKvTokens);
+    score_blocks<R, B>(query, head_dim, keys + b, values + b, scores + b * kKvTokens);
   }
   if constexpr (B > 1) {
     for (; b < blocks; ++b) {
-      score_blocks<R, 1>(query, head_dim, keys + b, scores + b * kKvTokens);
+      score_blocks<R, 1>(query, head_dim, keys + b, values + b, scores + b * kKvTokens);
     }
   }
 }
 
-// Turns n scores of a row into weights 2^(scale·score − maximum), whole blocks of them: zeros from
-// n on. The sum is that of the weights as they are stored, so that they add up to one.
-void softmax(const float* scores, int n, float scale, Element* weights, float* maximum,
-             float* sum) {
-  const int whole = n / 16 * 16;
-  const F lowest = Lanes::set1(-__builtin_inff());
-  F top = lowest;
+// Turns n scores of a row into weights 2^(score − maximum), in place and in whole vectors: zeros
+// from n on.
+void softmax(float* scores, int n, float* maximum, float* sum) {
+  const int whole = n / 16 * 16, rest = n - whole;
+  F top = Lanes::set1(-__builtin_inff());
   for (int t = 0; t < whole; t += 16) top = Lanes::max(top, Lanes::load(scores + t));
-  if (whole < n)
-    top = Lanes::max(top, Lanes::keep_first(Lanes::load(scores + whole), n - whole, lowest));
-  *maximum = Lanes::largest(top) * scale;
-  const F m = Lanes::set1(*maximum), s = Lanes::set1(scale);
+  if (rest > 0) {
+    top = Lanes::max(top, Lanes::keep_first(Lanes::load(scores + whole), rest, top));
+  }
+  *maximum = Lanes::largest(top);
+  const F m = Lanes::set1(*maximum);
   F total = Lanes::set1(0.0f);
   for (int t = 0; t < whole; t += 16) {
-    const F w = exp2(Lanes::fms(Lanes::load(scores + t), s, m));
-    Products::store(weights + t, w);
-    total = Lanes::add(total, Products::stored(w));
+    const F w = exp2(Lanes::sub(Lanes::load(scores + t), m));
+    Lanes::store(scores + t, w);
+    total = Lanes::add(total, w);
   }
-  if (whole < n) {
-    F w = exp2(Lanes::fms(Lanes::load(scores + whole), s, m));
-    w = Lanes::keep_first(w, n - whole, Lanes::set1(0.0f));
-    Products::store(weights + whole, w);
-    total = Lanes::add(total, Products::stored(w));
+  if (rest > 0) {
+    const F w = exp2(Lanes::sub(Lanes::load(scores + whole), m));
+    const F kept = Lanes::keep_first(w, rest, Lanes::set1(0.0f));
+    Lanes::store(scores + whole, kept);
+    total = Lanes::add(total, kept);
   }
   *sum = Lanes::sum(total);
 }
@@ -121,7 +152,7 @@ void softmax(const float* scores, int n, float scale, Element* weights, float* m
 // dimensions. Beyond a row's own positions nothing is read into its sums, not even times zero: a
 // block's unused positions may hold anything.
 template <int R, int N>
-void weigh_block(const Element* weights, const int* counts, const uint16_t* const* values,
+void weigh_block(const float* weights, const int* counts, const uint16_t* const* values,
                  int padded_dim, float* out, int64_t out_stride) {
   F acc[R][N];
   for (int r = 0; r < R; ++r) {
@@ -135,27 +166,26 @@ void weigh_block(const Element* weights, const int* counts, const uint16_t* cons
   int t = 0;
   for (; t + 2 <= common; t += 2) {
     const uint16_t* at = values[t / kKvTokens] + t % kKvTokens * padded_dim;
-    Products::Pairs v[N];
-    for (int i = 0; i < N; ++i) v[i] = Products::load(at + 32 * i);
+    Pairs v[N];
+    for (int i = 0; i < N; ++i) v[i] = load_pairs(at + 32 * i);
     for (int r = 0; r < R; ++r) {
       for (int i = 0; i < N; ++i) {
-        acc[r][i] = Products::dot(acc[r][i], v[i], weights + r * kSegment + t);
+        acc[r][i] = add_products(acc[r][i], v[i], weights + r * kSegment + t);
       }
     }
   }
   for (; t < longest; t += 2) {
     const uint16_t* at = values[t / kKvTokens] + t % kKvTokens * padded_dim;
-    Products::Pairs v[N];
-    for (int i = 0; i < N; ++i) v[i] = Products::load(at + 32 * i);
+    Pairs v[N];
+    for (int i = 0; i < N; ++i) v[i] = load_pairs(at + 32 * i);
     for (int r = 0; r < R; ++r) {
       if (counts[r] >= t + 2) {
         for (int i = 0; i < N; ++i) {
-          acc[r][i] = Products::dot(acc[r][i], v[i], weights + r * kSegment + t);
+          acc[r][i] = add_products(acc[r][i], v[i], weights + r * kSegment + t);
         }
       } else if (counts[r] == t + 1) {
         for (int i = 0; i < N; ++i) {
-          acc[r][i] =
-              Products::dot(acc[r][i], Products::first_only(v[i]), weights + r * kSegment + t);
+          acc[r][i] = Lanes::fma(v[i].first, Lanes::set1(weights[r * kSegment + t]), acc[r][i]);
         }
       }
     }
@@ -167,7 +197,7 @@ void weigh_block(const Element* weights, const int* counts, const uint16_t* cons
 }
 
 template <int R, int N>
-void weigh_rows(int rows, int vectors, const Element* weights, const int* counts,
+void weigh_rows(int rows, int vectors, const float* weights, const int* counts,
                 const uint16_t* const* values, int padded_dim, float* out, int64_t out_stride) {
   if (rows < R) {
     if constexpr (R > 1) {
@@ -191,35 +221,33 @@ void segment(const AttentionTile& tile, AttentionScratch& scratch, int segment, 
     longest = larger(longest, counts[r]);
   }
   const int blocks = (longest + kKvTokens - 1) / kKvTokens;
-  const uint16_t *keys[kSegmentBlocks], *values[kSegmentBlocks];
-  for (int b = 0; b < blocks; ++b) {
-    keys[b] = tile.cache + tile.blocks[first / kKvTokens + b] * tile.block_stride;
-    values[b] = keys[b] + kKvTokens * tile.head_dim;
+  const int last_block = (tile.length[tile.rows - 1] - 1) / kKvTokens;
+  const uint16_t *keys[kSegmentBlocks + kBlocksAhead], *values[kSegmentBlocks];
+  for (int b = 0; b < blocks + kBlocksAhead; ++b) {
+    const int block = smaller(first / kKvTokens + b, last_block);
+    keys[b] = tile.cache + tile.blocks[block] * tile.block_stride;
+  }
+  for (int b = 0; b < blocks; ++b) values[b] = keys[b] + kKvTokens * tile.head_dim;
+
+  for (int r = 0; r < tile.rows; r += kRowsHeld) {
+    score_rows<kRowsHeld>(smaller(tile.rows - r, kRowsHeld), scratch.query + r * kMaxHeadDim,
+                          tile.head_dim, keys, values, blocks, scratch.scores + r * kSegment);
   }
 
-  const auto* query = reinterpret_cast<const Element*>(scratch.query);
-  for (int r = 0; r < tile.rows; r += Products::kScoreRows) {
-    score_rows<Products::kScoreRows>(smaller(tile.rows - r, Products::kScoreRows),
-                                     query + r * kMaxHeadDim, tile.head_dim, keys, blocks,
-                                     scratch.scores + r * kSegment);
-  }
-
-  auto* weights = reinterpret_cast<Element*>(scratch.weights);
   for (int r = 0; r < tile.rows; ++r) {
     if (counts[r] <= 0) continue;
     float* tail = partial + r * stride + tile.padded_dim;
-    softmax(scratch.scores + r * kSegment, counts[r], tile.scale, weights + r * kSegment, &tail[0],
-            &tail[1]);
+    softmax(scratch.scores + r * kSegment, counts[r], &tail[0], &tail[1]);
   }
 
-  for (int d = 0; d < tile.padded_dim; d += 16 * Products::kValueVectors) {
-    const int vectors = smaller((tile.padded_dim - d) / 16, Products::kValueVectors);
-    for (int r = 0; r < tile.rows; r += Products::kValueRows) {
-      weigh_rows<Products::kValueRows, Products::kValueVectors>(
-          smaller(tile.rows - r, Products::kValueRows), vectors, weights + r * kSegment, counts + r,
-          values, tile.padded_dim, partial + r * stride + d, stride);
+  for (int d = 0; d < tile.padded_dim; d += 16 * kVectorsHeld) {
+    const int vectors = smaller((tile.padded_dim - d) / 16, kVectorsHeld);
+    for (int r = 0; r < tile.rows; r += kRowsHeld) {
+      weigh_rows<kRowsHeld, kVectorsHeld>(smaller(tile.rows - r, kRowsHeld), vectors,
+                                          scratch.scores + r * kSegment, counts + r, values,
+                                          tile.padded_dim, partial + r * stride + d, stride);
     }
-    for (int b = 0; b < blocks; ++b) values[b] += 32 * Products::kValueVectors;
+    for (int b = 0; b < blocks; ++b) values[b] += 32 * kVectorsHeld;
   }
 }
 
@@ -238,16 +266,11 @@ void combine(float* sum, const float* next, int padded_dim) {
   Lanes::store_first(tail + 1, Lanes::fma(Lanes::set1(tail[1]), shrink, scaled), 1);
 }
 
+template <typename Store>
 void finish(void* out, const float* sum, int head_dim, int padded_dim) {
-  auto* to = static_cast<Element*>(out);
   const F total = Lanes::set1(sum[padded_dim + 1]);
   for (int d = 0; d < head_dim; d += 16) {
-    const F v = Lanes::div(Lanes::load(sum + d), total);
-    if (head_dim - d >= 16) {
-      Products::store(to + d, v);
-    } else {
-      Products::store_first(to + d, v, head_dim - d);
-    }
+    Store::store(out, d, Lanes::div(Lanes::load(sum + d), total), smaller(head_dim - d, 16));
   }
 }
 

@@ -10,6 +10,7 @@ namespace deltad::cpu {
 namespace {
 
 struct Lanes {
+  static constexpr int kRegisters = 8;  // how many F the registers hold
   struct F {
     __m256 lo, hi;
   };
@@ -40,12 +41,9 @@ struct Lanes {
   static F div(const F& a, const F& b) {
     return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
   }
-  // a·b + c, a·b − c, c − a·b
+  // a·b + c, c − a·b
   static F fma(const F& a, const F& b, const F& c) {
     return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
-  }
-  static F fms(const F& a, const F& b, const F& c) {
-    return {_mm256_fmsub_ps(a.lo, b.lo, c.lo), _mm256_fmsub_ps(a.hi, b.hi, c.hi)};
   }
   static F fnma(const F& a, const F& b, const F& c) {
     return {_mm256_fnmadd_ps(a.lo, b.lo, c.lo), _mm256_fnmadd_ps(a.hi, b.hi, c.hi)};

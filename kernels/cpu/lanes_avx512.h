@@ -19,6 +19,7 @@ namespace deltad::cpu {
 namespace {
 
 struct Lanes {
+  static constexpr int kRegisters = 32;  // how many F the registers hold
   using F = __m512;
 
   static F set1(float x) { return _mm512_set1_ps(x); }
@@ -30,9 +31,8 @@ struct Lanes {
   static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
   static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
   static F div(F a, F b) { return _mm512_div_ps(a, b); }
-  // a·b + c, a·b − c, c − a·b
+  // a·b + c, c − a·b
   static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
-  static F fms(F a, F b, F c) { return _mm512_fmsub_ps(a, b, c); }
   static F fnma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }
   // b where either is a NaN.
   static F max(F a, F b) { return _mm512_max_ps(a, b); }

@@ -9,6 +9,7 @@ namespace deltad::cpu {
 namespace {
 
 struct Lanes {
+  static constexpr int kRegisters = 4;  // how many F the registers hold
   struct F {
     float v[16];
   };
@@ -44,12 +45,9 @@ struct Lanes {
   static F div(const F& a, const F& b) {
     return each([&](int i) { return a.v[i] / b.v[i]; });
   }
-  // a·b + c, a·b − c, c − a·b
+  // a·b + c, c − a·b
   static F fma(const F& a, const F& b, const F& c) {
     return each([&](int i) { return a.v[i] * b.v[i] + c.v[i]; });
-  }
-  static F fms(const F& a, const F& b, const F& c) {
-    return each([&](int i) { return a.v[i] * b.v[i] - c.v[i]; });
   }
   static F fnma(const F& a, const F& b, const F& c) {
     return each([&](int i) { return c.v[i] - a.v[i] * b.v[i]; });

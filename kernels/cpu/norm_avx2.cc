@@ -1,5 +1,6 @@
 // RMSNorm: AVX2.
 #if defined(__x86_64__)
+
 #include "kernels/cpu/lanes_avx2.h"
 #include "kernels/cpu/norm_template.h"
 

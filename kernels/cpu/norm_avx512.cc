@@ -1,5 +1,6 @@
 // RMSNorm: AVX-512.
 #if defined(__x86_64__)
+
 #include "kernels/cpu/lanes_avx512.h"
 #include "kernels/cpu/norm_template.h"
 

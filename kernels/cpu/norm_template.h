@@ -4,10 +4,12 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/store_template.h"
+
 namespace deltad::cpu {
 namespace {
 
-// Store: static void store(void* out, int64_t column, Lanes::F values, int n).
+// Store: of store_template.h.
 template <typename Store>
 void normalize_row(void* out, const float* x, const float* weight, int64_t columns, float eps) {
   using F = Lanes::F;
@@ -41,28 +43,6 @@ void normalize_row(void* out, const float* x, const float* weight, int64_t colum
     Store::store(out, c, Lanes::mul(v, Lanes::load_first(weight + c, rest)), rest);
   }
 }
-
-struct StoreFp32 {
-  static void store(void* out, int64_t column, const Lanes::F& values, int n) {
-    float* p = static_cast<float*>(out) + column;
-    if (n == 16) {
-      Lanes::store(p, values);
-    } else {
-      Lanes::store_first(p, values, n);
-    }
-  }
-};
-
-struct StoreBf16 {
-  static void store(void* out, int64_t column, const Lanes::F& values, int n) {
-    uint16_t* p = static_cast<uint16_t*>(out) + column;
-    if (n == 16) {
-      Lanes::store_bf16(p, values);
-    } else {
-      Lanes::store_bf16_first(p, values, n);
-    }
-  }
-};
 
 }  // namespace
 }  // namespace deltad::cpu

@@ -1,5 +1,6 @@
 // Rotary embedding and cache append: AVX-512 with bf16 conversion.
 #if defined(__x86_64__)
+
 #include "kernels/cpu/lanes_avx512.h"
 #include "kernels/cpu/rope_template.h"
 

@@ -13,10 +13,16 @@ namespace {
 void rotate(float* x, const float* cos_sin, int head_dim) {
   using F = Lanes::F;
   const int half = head_dim / 2;
-  const float* sines = cos_sin + half;
-  for (int i = 0; i < half; i += 16) {
-    const int n = half - i < 16 ? half - i : 16;
-    const F c = Lanes::load_first(cos_sin + i, n), s = Lanes::load_first(sines + i, n);
+  const float *cosines = cos_sin, *sines = cos_sin + half;
+  int i = 0;
+  for (; i + 16 <= half; i += 16) {
+    const F c = Lanes::load(cosines + i), s = Lanes::load(sines + i);
+    const F a = Lanes::load(x + i), b = Lanes::load(x + half + i);
+    Lanes::store(x + i, Lanes::fnma(b, s, Lanes::mul(a, c)));
+    Lanes::store(x + half + i, Lanes::fma(a, s, Lanes::mul(b, c)));
+  }
+  if (const int n = half - i; n > 0) {
+    const F c = Lanes::load_first(cosines + i, n), s = Lanes::load_first(sines + i, n);
     const F a = Lanes::load_first(x + i, n), b = Lanes::load_first(x + half + i, n);
     Lanes::store_first(x + i, Lanes::fnma(b, s, Lanes::mul(a, c)), n);
     Lanes::store_first(x + half + i, Lanes::fma(a, s, Lanes::mul(b, c)), n);
@@ -34,8 +40,7 @@ void append(uint16_t* head_part, int token, const float* key, const float* value
   to_bf16(rounded, key, head_dim);
   uint16_t* keys = head_part + token * 2;
   for (int d = 0; d < head_dim; d += 2) {
-    keys[d * kKvTokens] = rounded[d];
-    keys[d * kKvTokens + 1] = rounded[d + 1];
+    __builtin_memcpy(keys + d * kKvTokens, rounded + d, 2 * sizeof(uint16_t));
   }
   to_bf16(rounded, value, head_dim);
   const int padded_dim = (head_dim + 15) / 16 * 16;

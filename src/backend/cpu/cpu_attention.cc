@@ -163,6 +163,11 @@ void CpuOps::rope_append(TensorView qkv, const AttentionShape& shape, TensorView
     const auto kv_head = static_cast<int32_t>(i % shape.kv_heads);
     const SequenceSpan& span = *piece.span;
     uint16_t* part = head_part(kv, layout, layer, kv_head);
+    const int64_t block =
+        span.blocks[(span.first_position + piece.row - span.first_row) / cpu::kKvTokens];
+    part += block * kv.block_bytes / static_cast<int64_t>(sizeof(uint16_t));
+    // Each position touches every line of the keys: fetch them side by side.
+    for (int64_t at = 0; at < layout.value_offset; at += 32) __builtin_prefetch(part + at, 1);
     for (int32_t row = piece.row; row < piece.end_row; ++row) {
       const int32_t position = span.first_position + row - span.first_row;
       const float* angles = cos_sin.row<float>(position);
@@ -173,9 +178,7 @@ void CpuOps::rope_append(TensorView qkv, const AttentionShape& shape, TensorView
         kernels.rotate(q + h * shape.head_dim, angles, shape.head_dim);
       }
       kernels.rotate(k, angles, shape.head_dim);
-      const int64_t block = span.blocks[position / cpu::kKvTokens];
-      kernels.append(part + block * kv.block_bytes / static_cast<int64_t>(sizeof(uint16_t)),
-                     position % cpu::kKvTokens, k, v, shape.head_dim);
+      kernels.append(part, position % cpu::kKvTokens, k, v, shape.head_dim);
     }
   });
 }
