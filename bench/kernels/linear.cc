@@ -280,6 +280,19 @@ void bench_decode(Model& model, double bandwidth) {
   }
 }
 
+// One matrix again and again: what computing costs where nothing is read from memory.
+void bench_cached(Model& model) {
+  const Layer& l = model.layers()[0];
+  std::printf("\n%ld x %ld in cache\n%4s %8s %9s %24s\n", static_cast<long>(l.rows),
+              static_cast<long>(l.columns), "rows", "variants", "us", "ns per row, 64 weights");
+  for (const auto& [m, variants] :
+       {std::pair{1, 0}, {1, 1}, {4, 0}, {4, 4}, {8, 0}, {14, 0}, {14, 1}, {14, 14}}) {
+    const double t = fastest_of(300, [&] { model.run(l, m, groups_of(m, variants)); });
+    std::printf("%4d %8d %9.1f %24.2f\n", m, variants, t * 1e6,
+                t * 1e9 / (static_cast<double>(m * l.rows * l.columns) / 64));
+  }
+}
+
 void bench_prefill(Model& model, double peak) {
   std::printf("\none matrix, 256 rows (in cache)\n%12s %10s %9s %6s %9s %10s\n", "shape", "us",
               "GFLOP/s", "peak", "variant", "base/var");
@@ -312,6 +325,7 @@ void bench_prefill(Model& model, double peak) {
 }  // namespace deltad
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   using namespace deltad;
   CpuBackendOptions options;
   if (argc > 1) options.isa = argv[1];
@@ -332,7 +346,8 @@ int main(int argc, char** argv) {
   const double peak = peak_flops(*isa) * threads;
   std::printf("memory %.1f GB/s; peak of the base product's instruction %.0f GFLOP/s\n",
               bandwidth / 1e9, peak / 1e9);
-  if (only != "prefill") bench_decode(model, bandwidth);
-  if (only != "decode") bench_prefill(model, peak);
+  if (only.empty() || only == "decode") bench_decode(model, bandwidth);
+  if (only.empty() || only == "cached") bench_cached(model);
+  if (only.empty() || only == "prefill") bench_prefill(model, peak);
   return 0;
 }

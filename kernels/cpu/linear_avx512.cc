@@ -8,55 +8,66 @@ namespace {
 
 constexpr int64_t kBlockColumns = 128;  // of W widened into L1 at a time
 
-inline __m512 even_columns(__m512i w) { return _mm512_castsi512_ps(_mm512_slli_epi32(w, 16)); }
-inline __m512 odd_columns(__m512i w) {
-  return _mm512_castsi512_ps(_mm512_and_si512(w, _mm512_set1_epi32(static_cast<int>(0xffff0000))));
+inline __m512 even_columns(const uint16_t* w) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_load_si512(w), 16));
+}
+inline __m512 odd_columns(const uint16_t* w) {
+  return _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(0xaaaaaaaa, w));
 }
 
-// W·x of T tiles and one panel of P rows, W straight from memory.
+// W·x of T tiles and one panel of P rows, W straight from memory: lines of the T tiles that will be
+// needed soon, in these tiles or the T after them, are called for on the way.
 template <int T, int P>
-void base_panel(const uint16_t* w, const char* x, int64_t columns, Sums sums) {
+void base_panel(const uint16_t* w, const char* x, int64_t columns, Sums sums, Errand errand) {
   const int64_t tile = columns * kTileRows;
+  Ahead<T> ahead(w, columns);
   __m512 acc[T][P];
-  for (int t = 0; t < T; ++t)
-    for (int p = 0; p < P; ++p) acc[t][p] = _mm512_setzero_ps();
-  const auto line = [&](int64_t n) __attribute__((always_inline)) {
+  DELTAD_EACH(t, T) {
+    DELTAD_EACH(p, P) { acc[t][p] = _mm512_setzero_ps(); }
+  }
+  const auto line = [&](int64_t n) DELTAD_INLINE {
+    errand.line();
 #pragma GCC unroll 2
     for (int64_t i = 0; i < n; i += 2, w += 2 * kTileRows) {
-      __m512i both[T];
-      for (int t = 0; t < T; ++t) both[t] = _mm512_load_si512(w + t * tile);
+      DELTAD_EACH(t, T) { ahead.prefetch(t, i); }
       __m512 v[T];
-      for (int t = 0; t < T; ++t) v[t] = even_columns(both[t]);
-      for (int p = 0; p < P; ++p) {
+      DELTAD_EACH(t, T) { v[t] = even_columns(w + t * tile); }
+      DELTAD_EACH(p, P) {
         const __m512 b = broadcast_float(x + p * kLineBytes + 4 * i);
-        for (int t = 0; t < T; ++t) acc[t][p] = _mm512_fmadd_ps(v[t], b, acc[t][p]);
+        DELTAD_EACH(t, T) { acc[t][p] = _mm512_fmadd_ps(v[t], b, acc[t][p]); }
       }
-      for (int t = 0; t < T; ++t) v[t] = odd_columns(both[t]);
-      for (int p = 0; p < P; ++p) {
+      DELTAD_EACH(t, T) { v[t] = odd_columns(w + t * tile); }
+      DELTAD_EACH(p, P) {
         const __m512 b = broadcast_float(x + p * kLineBytes + 4 * i + 4);
-        for (int t = 0; t < T; ++t) acc[t][p] = _mm512_fmadd_ps(v[t], b, acc[t][p]);
+        DELTAD_EACH(t, T) { acc[t][p] = _mm512_fmadd_ps(v[t], b, acc[t][p]); }
       }
     }
     x += P * kLineBytes;
+    ahead.advance(n);
   };
-  for (; columns >= kLineDwords; columns -= kLineDwords) line(kLineDwords);
-  if (columns > 0) line(columns);
-  for (int t = 0; t < T; ++t)
-    for (int p = 0; p < P; ++p)
+  for (int64_t i = 0; i < columns / kLineDwords; ++i) line(kLineDwords);
+  if (columns % kLineDwords != 0) line(columns % kLineDwords);
+  DELTAD_EACH(t, T) {
+    DELTAD_EACH(p, P) {
       _mm512_store_ps(sums.at + t * sums.tile_stride + p * kTileRows, acc[t][p]);
+    }
+  }
 }
 
 template <int P>
-void base_tiles(const uint16_t* w, int64_t tiles, const char* x, int64_t columns, Sums sums) {
+void base_tiles(const uint16_t* w, int64_t tiles, const char* x, int64_t columns, Sums sums,
+                Fetch& fetch) {
   constexpr int kWide = P <= 2 ? 8 : P <= 6 ? 4 : 2;
   const int64_t tile = columns * kTileRows;
+  const Errand errand{&fetch, fetch.rate((tiles / kWide + tiles % kWide) *
+                                         ((columns + kLineDwords - 1) / kLineDwords))};
   for (; tiles >= kWide; tiles -= kWide, w += kWide * tile, sums.at += kWide * sums.tile_stride)
-    base_panel<kWide, P>(w, x, columns, sums);
+    base_panel<kWide, P>(w, x, columns, sums, errand);
   for (; tiles > 0; --tiles, w += tile, sums.at += sums.tile_stride)
-    base_panel<1, P>(w, x, columns, sums);
+    base_panel<1, P>(w, x, columns, sums, errand);
 }
 
-using BaseTilesFn = void (*)(const uint16_t*, int64_t, const char*, int64_t, Sums);
+using BaseTilesFn = void (*)(const uint16_t*, int64_t, const char*, int64_t, Sums, Fetch&);
 constexpr BaseTilesFn kBaseTiles[kPanel + 1] = {
     nullptr,        base_tiles<1>,  base_tiles<2>,  base_tiles<3>,  base_tiles<4>,
     base_tiles<5>,  base_tiles<6>,  base_tiles<7>,  base_tiles<8>,  base_tiles<9>,
@@ -67,39 +78,45 @@ template <int T>
 void widen_block(const uint16_t* w, int64_t tile, int64_t columns, float* wide) {
   for (int64_t c = 0; c < columns; c += 2)
     for (int t = 0; t < T; ++t) {
-      const __m512i both = _mm512_load_si512(w + t * tile + c * kTileRows);
+      const uint16_t* both = w + t * tile + c * kTileRows;
       _mm512_store_ps(wide + (c * T + t) * kTileRows, even_columns(both));
       _mm512_store_ps(wide + ((c + 1) * T + t) * kTileRows, odd_columns(both));
     }
 }
 
-// sums += W·x over one block of columns, for T tiles and the P rows of a panel.
+// sums (+)= W·x over one block of columns, for T tiles and the P rows of a panel.
 template <int T, int P>
-void base_block(const float* wide, const char* x, int64_t columns, bool first_block, Sums sums) {
+void base_block(const float* wide, const char* x, int64_t columns, bool first_block, Sums sums,
+                Errand errand) {
   __m512 acc[T][P];
-  for (int t = 0; t < T; ++t)
-    for (int p = 0; p < P; ++p)
+  DELTAD_EACH(t, T) {
+    DELTAD_EACH(p, P) {
       acc[t][p] = first_block ? _mm512_setzero_ps()
                               : _mm512_load_ps(sums.at + t * sums.tile_stride + p * kTileRows);
-  const auto line = [&](int64_t n) __attribute__((always_inline)) {
+    }
+  }
+  const auto line = [&](int64_t n) DELTAD_INLINE {
+    errand.line();
     for (int64_t i = 0; i < n; ++i, wide += T * kTileRows) {
       __m512 v[T];
-      for (int t = 0; t < T; ++t) v[t] = _mm512_load_ps(wide + t * kTileRows);
-      for (int p = 0; p < P; ++p) {
+      DELTAD_EACH(t, T) { v[t] = _mm512_load_ps(wide + t * kTileRows); }
+      DELTAD_EACH(p, P) {
         const __m512 b = broadcast_float(x + p * kLineBytes + 4 * i);
-        for (int t = 0; t < T; ++t) acc[t][p] = _mm512_fmadd_ps(v[t], b, acc[t][p]);
+        DELTAD_EACH(t, T) { acc[t][p] = _mm512_fmadd_ps(v[t], b, acc[t][p]); }
       }
     }
     x += P * kLineBytes;
   };
-  for (; columns >= kLineDwords; columns -= kLineDwords) line(kLineDwords);
-  if (columns > 0) line(columns);
-  for (int t = 0; t < T; ++t)
-    for (int p = 0; p < P; ++p)
+  for (int64_t i = 0; i < columns / kLineDwords; ++i) line(kLineDwords);
+  if (columns % kLineDwords != 0) line(columns % kLineDwords);
+  DELTAD_EACH(t, T) {
+    DELTAD_EACH(p, P) {
       _mm512_store_ps(sums.at + t * sums.tile_stride + p * kTileRows, acc[t][p]);
+    }
+  }
 }
 
-using BaseBlockFn = void (*)(const float*, const char*, int64_t, bool, Sums);
+using BaseBlockFn = void (*)(const float*, const char*, int64_t, bool, Sums, Errand);
 template <int T>
 constexpr BaseBlockFn kBaseBlock[kPanel + 1] = {
     nullptr,           base_block<T, 1>,  base_block<T, 2>,  base_block<T, 3>,  base_block<T, 4>,
@@ -117,14 +134,14 @@ struct BaseFp32 {
     _mm512_storeu_ps(static_cast<float*>(out) + c, v);
   }
   static void few(const uint16_t* w, int64_t tiles, const char* x, int64_t columns, int32_t p,
-                  Sums sums) {
-    kBaseTiles[p](w, tiles, x, columns, sums);
+                  Sums sums, Fetch& fetch) {
+    kBaseTiles[p](w, tiles, x, columns, sums, fetch);
   }
   template <int T>
-  static void many(const uint16_t* w, const char* x, int32_t m, int64_t columns, Sums sums,
-                   char* scratch) {
-    const Panels panels(m, kPanel);
+  static void many(const uint16_t* w, const char* x, Panels panels, int64_t columns, Sums sums,
+                   Fetch& fetch, char* scratch) {
     const int64_t lines = (columns + kLineColumns - 1) / kLineColumns;
+    const Errand errand{&fetch, fetch.rate(lines * panels.count)};
     auto* wide = reinterpret_cast<float*>(scratch);
     for (int64_t c = 0; c < columns; c += kBlockColumns) {
       const int64_t n = smaller(kBlockColumns, columns - c);
@@ -132,7 +149,7 @@ struct BaseFp32 {
       for (int32_t i = 0; i < panels.count; ++i) {
         const int32_t first = panels.first(i), p = panels.first(i + 1) - first;
         kBaseBlock<T>[p](wide, x + (first * lines + c / kLineColumns * p) * kLineBytes, n, c == 0,
-                         {sums.at + first * kTileRows, sums.tile_stride});
+                         {sums.at + first * kTileRows, sums.tile_stride}, errand);
       }
     }
   }

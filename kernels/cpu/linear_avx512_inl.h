@@ -1,6 +1,6 @@
-// What the two AVX-512 forms of the linear layer share: vector helpers and epilogues. Included by linear_avx512.cc and linear_avx512bf16.cc only. Everything is in an
-// anonymous namespace, so that nothing compiled for AVX-512 can stand in for a function of a plain
-// file.
+// What the two AVX-512 forms of the linear layer share: vector helpers and epilogues. Included by
+// linear_avx512.cc and linear_avx512bf16.cc only. Everything is in an anonymous namespace, so that
+// nothing compiled for AVX-512 can stand in for a function of a plain file.
 #pragma once
 
 // GCC 12 warns of the registers that its own intrinsics leave undefined on purpose.
@@ -24,6 +24,81 @@ namespace deltad::cpu {
 namespace {
 
 constexpr int32_t kPanel = 14;  // 14 rows × 2 tiles of accumulators fill the registers
+
+// Memory that will be read soon, brought into the second-level cache a few lines at a time while
+// something else is computed. Fourteen short streams of sign bits defeat the processor's own
+// prefetcher.
+struct Range {
+  const char* at;
+  int64_t bytes;
+};
+
+class Fetch {
+ public:
+  Fetch() = default;
+  Fetch(const Range* ranges, int64_t count) : next_(ranges), last_(ranges + count) {
+    for (int64_t i = 0; i < count; ++i) left_ += ranges[i].bytes / kLineBytes + 1;
+  }
+  // Lines to fetch in each of `steps` steps so that all are.
+  int64_t rate(int64_t steps) const { return left_ <= 0 ? 0 : (left_ + steps - 1) / steps; }
+  int64_t left() const { return left_; }
+  DELTAD_INLINE void lines(int64_t n) {
+    for (; n > 0; --n) {
+      if (at_ >= end_) {
+        if (next_ == last_) return;
+        at_ = next_->at;
+        end_ = at_ + next_->bytes;
+        ++next_;
+      }
+      _mm_prefetch(at_, _MM_HINT_T1);
+      at_ += kLineBytes;
+      --left_;
+    }
+  }
+
+ private:
+  const Range* next_ = nullptr;
+  const Range* last_ = nullptr;
+  const char* at_ = nullptr;
+  const char* end_ = nullptr;
+  int64_t left_ = 0;
+};
+
+// What a kernel fetches on the way, in each line of columns.
+struct Errand {
+  Fetch* fetch;
+  int64_t per_line;
+  DELTAD_INLINE void line() const { fetch->lines(per_line); }
+};
+
+// The lines of T tiles' streams of W that lie kBytes further on (all T together): in the same
+// tiles, then in the T tiles that follow.
+template <int T>
+class Ahead {
+ public:
+  Ahead(const uint16_t* w, int64_t columns)
+      : at_(w + kColumns * kTileRows), columns_(columns), left_(columns - kColumns) {
+    cross();
+  }
+  DELTAD_INLINE void prefetch(int t, int64_t column) const {
+    _mm_prefetch(at_ + t * columns_ * kTileRows + column * kTileRows, _MM_HINT_T0);
+  }
+  DELTAD_INLINE void advance(int64_t columns) {
+    at_ += columns * kTileRows;
+    left_ -= columns;
+    if (left_ <= 0) cross();
+  }
+
+ private:
+  static constexpr int64_t kBytes = 8192;
+  static constexpr int64_t kColumns = kBytes / (T * 2 * kTileRows);
+
+  void cross() {
+    for (; left_ <= 0; left_ += columns_) at_ += (T - 1) * columns_ * kTileRows;
+  }
+  const uint16_t* at_;
+  int64_t columns_, left_;
+};
 
 inline __m512i broadcast_dword(const char* p) {
   int32_t v;

@@ -2,8 +2,8 @@
 //   B::kLineColumns                    columns in a line of a panel
 //   B::load(x, c)                      16 values of an activation, as fp32
 //   B::store(out, c, v)                16 values of an activation, from fp32
-//   B::few(w, tiles, x, columns, p, sums)          p ≤ kPanel rows: W from memory, all columns
-//   B::many<T>(w, x, m, columns, sums, scratch)    more rows: block by block of columns
+//   B::few(w, tiles, x, columns, p, sums, fetch)   p ≤ kPanel rows: W from memory, all columns
+//   B::many<T>(w, x, panels, columns, sums, fetch, scratch)   more: block by block of columns
 //   B::kManyBytes                                  scratch of many
 // Included as linear_avx512_inl.h.
 #pragma once
@@ -13,8 +13,9 @@
 namespace deltad::cpu {
 namespace {
 
-constexpr int64_t kFewTiles = 8;   // tiles of a chunk for up to kPanel rows
-constexpr int64_t kManyTiles = 2;  // for more
+constexpr int32_t kFewRows = 64;   // up to so many rows a chunk has
+constexpr int64_t kFewTiles = 8;   // tiles, long enough for each variant's stream of sign bits,
+constexpr int64_t kManyTiles = 2;  // and for more, so that its sums stay in the cache, so many
 
 inline size_t align64(size_t n) { return (n + 63) / 64 * 64; }
 
@@ -48,9 +49,7 @@ void prepare(const LinearJob& job, void* prepared, int32_t first_row, int32_t en
   auto* at = static_cast<char*>(prepared);
   if (job.m >= 2)
     pack_rows(job.x, Panels(job.m, kPanel), lines_of<B>(job), at, first_row, end_row,
-              [](char* to, const char* from) {
-                _mm512_store_si512(to, _mm512_loadu_si512(from));
-              });
+              [](char* to, const char* from) { _mm512_store_si512(to, _mm512_loadu_si512(from)); });
   at += panel_bytes<B>(job);
   for (int32_t g = 0; g < job.group_count; ++g) {
     const LinearGroup& group = job.groups[g];
@@ -65,58 +64,115 @@ void prepare(const LinearJob& job, void* prepared, int32_t first_row, int32_t en
   }
 }
 
-template <typename B>
-size_t worker_bytes(const LinearJob& job) {
-  if (job.m <= kPanel) return static_cast<size_t>(kFewTiles * job.m * kTileRows) * sizeof(float);
-  return static_cast<size_t>(2 * kManyTiles * job.m * kTileRows) * sizeof(float) + kExpandedBytes +
-         B::kManyBytes;
+inline int64_t chunk_tiles(const LinearJob& job) {
+  return job.m <= kFewRows ? kFewTiles : kManyTiles;
 }
 
-// The signs of all groups on a chunk of tiles.
-inline void add_signs(const LinearJob& job, char* rounded, Sums sums, int64_t tile, int64_t tiles,
-                      float* scratch, char* bytes) {
+inline int64_t levels_of(const LinearJob& job) {
+  int64_t n = 0;
+  for (int32_t g = 0; g < job.group_count; ++g) n += job.groups[g].levels;
+  return n;
+}
+
+// Scratch of a worker: the sums of a chunk; those of two tiles' signs; sign bytes; what B needs;
+// ranges to fetch.
+template <typename B>
+size_t worker_bytes(const LinearJob& job) {
+  return static_cast<size_t>((chunk_tiles(job) + 2) * job.m * kTileRows) * sizeof(float) +
+         kExpandedBytes + B::kManyBytes + static_cast<size_t>(levels_of(job)) * sizeof(Range);
+}
+
+struct Scratch {
+  Sums sums;
+  float* sign_sums;
+  char* bytes;
+  char* many;
+  Range* ranges;
+};
+
+template <typename B>
+Scratch scratch_at(const LinearJob& job, void* at) {
+  Scratch s{};
+  s.sums = {static_cast<float*>(at), static_cast<int64_t>(job.m) * kTileRows};
+  s.sign_sums = s.sums.at + chunk_tiles(job) * s.sums.tile_stride;
+  s.bytes = reinterpret_cast<char*>(s.sign_sums + 2 * s.sums.tile_stride);
+  s.many = s.bytes + kExpandedBytes;
+  s.ranges = reinterpret_cast<Range*>(s.many + B::kManyBytes);
+  return s;
+}
+
+// The signs of all groups on a chunk of tiles; fetches `next` on the way.
+inline void add_signs(const LinearJob& job, char* rounded, const Scratch& scratch, int64_t tile,
+                      int64_t tiles, int64_t level_count, Fetch& next) {
   const int64_t tile_words = job.columns / kStepColumns;
+  const int64_t lines = next.left() / level_count + 1;
   for (int32_t g = 0; g < job.group_count; ++g) {
     const LinearGroup& group = job.groups[g];
     const int32_t m = group.end_row - group.first_row;
     const Rounded x = rounded_at(rounded, m, job.columns);
     rounded += rounded_bytes(m, job.columns);
-    const Sums y{sums.at + group.first_row * kTileRows, sums.tile_stride};
+    Sums y{scratch.sums.at + group.first_row * kTileRows, scratch.sums.tile_stride};
     for (int32_t l = 0; l < group.levels; ++l) {
-      const SignTiles s{group.level[l].words + tile * tile_words,
-                        group.level[l].alpha + tile * kTileRows, tile_words};
-      if (m <= kPanel)
-        kSignTiles[m](s, x, job.columns, y, tiles);
-      else if (tiles == 2)
-        sign_many<2>(s, x, m, job.columns, y, scratch, bytes);
-      else
-        sign_many<1>(s, x, m, job.columns, y, scratch, bytes);
+      SignTiles s{group.level[l].words + tile * tile_words, group.level[l].alpha + tile * kTileRows,
+                  tile_words};
+      if (m <= kPanel) {
+        kSignTiles[m](s, x, job.columns, y, tiles, next, lines);
+        continue;
+      }
+      Sums at = y;
+      int64_t left = tiles;
+      for (; left >= 2; left -= 2, at.at += 2 * at.tile_stride) {
+        sign_many<2>(s, x, m, job.columns, at, scratch.sign_sums, scratch.bytes);
+        s.words += 2 * tile_words;
+        s.alpha += 2 * kTileRows;
+      }
+      if (left > 0) sign_many<1>(s, x, m, job.columns, at, scratch.sign_sums, scratch.bytes);
     }
   }
 }
 
+// W·x of a chunk; fetches the chunk's sign bits on the way.
 template <typename B>
-void run(const LinearJob& job, const void* prepared, void* scratch, int64_t first_tile,
+void add_base(const LinearJob& job, const uint16_t* w, const char* x, int64_t tiles,
+              const Scratch& scratch, Fetch& signs) {
+  if (job.m <= kPanel) {
+    B::few(w, tiles, x, job.columns, job.m, scratch.sums, signs);
+    return;
+  }
+  const Panels panels(job.m, kPanel);
+  Sums at = scratch.sums;
+  for (; tiles >= 2; tiles -= 2, at.at += 2 * at.tile_stride, w += 2 * kTileRows * job.columns)
+    B::template many<2>(w, x, panels, job.columns, at, signs, scratch.many);
+  if (tiles > 0) B::template many<1>(w, x, panels, job.columns, at, signs, scratch.many);
+}
+
+template <typename B>
+void run(const LinearJob& job, const void* prepared, void* scratch_memory, int64_t first_tile,
          int64_t end_tile) {
   const auto* x = static_cast<const char*>(job.m < 2 ? job.x[0] : prepared);
   auto* rounded = static_cast<char*>(const_cast<void*>(prepared)) + panel_bytes<B>(job);
-  const bool few = job.m <= kPanel;
-  const int64_t chunk = few ? kFewTiles : kManyTiles;
-  const Sums sums{static_cast<float*>(scratch), static_cast<int64_t>(job.m) * kTileRows};
-  float* sign_scratch = sums.at + chunk * sums.tile_stride;
-  auto* bytes = reinterpret_cast<char*>(sign_scratch + kManyTiles * sums.tile_stride);
-  char* many_scratch = bytes + kExpandedBytes;
+  const Scratch scratch = scratch_at<B>(job, scratch_memory);
+  const int64_t chunk = chunk_tiles(job), level_count = levels_of(job);
+  const int64_t tile_words = job.columns / kStepColumns;
   for (int64_t tile = first_tile; tile < end_tile; tile += chunk) {
     const int64_t n = smaller(chunk, end_tile - tile);
     const uint16_t* w = job.w + tile * kTileRows * job.columns;
-    if (few)
-      B::few(w, n, x, job.columns, job.m, sums);
-    else if (n == 2)
-      B::template many<2>(w, x, job.m, job.columns, sums, many_scratch);
-    else
-      B::template many<1>(w, x, job.m, job.columns, sums, many_scratch);
-    if (job.group_count > 0) add_signs(job, rounded, sums, tile, n, sign_scratch, bytes);
-    write_out(job, sums, tile, n, B::store);
+    int64_t count = 0;
+    for (int32_t g = 0; g < job.group_count; ++g)
+      for (int32_t l = 0; l < job.groups[g].levels; ++l)
+        scratch.ranges[count++] = {
+            reinterpret_cast<const char*>(job.groups[g].level[l].words + tile * tile_words),
+            n * tile_words * static_cast<int64_t>(sizeof(uint64_t))};
+    Fetch signs(scratch.ranges, count);
+    add_base<B>(job, w, x, n, scratch, signs);
+    if (level_count > 0) {
+      const int64_t after = smaller(chunk, end_tile - tile - n);
+      const Range next_w{reinterpret_cast<const char*>(w + n * kTileRows * job.columns),
+                         after * kTileRows * job.columns * 2};
+      Fetch next(&next_w, after > 0 ? 1 : 0);
+      add_signs(job, rounded, scratch, tile, n, level_count, next);
+    }
+    write_out(job, scratch.sums, tile, n, B::store);
   }
 }
 

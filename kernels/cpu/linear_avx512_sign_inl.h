@@ -16,6 +16,17 @@ constexpr int64_t kBlockLines = kScaleColumns / kLineColumns;
 constexpr int64_t kBlockSteps = kScaleColumns / kStepColumns;
 static_assert(kScaleColumns % kLineColumns == 0);
 
+// Sums in int32. A type of 16 lanes, not __m512i: with that GCC 12 copies every sum to and from
+// memory.
+using Lanes = int32_t __attribute__((vector_size(64), may_alias));
+
+inline Lanes dot_bytes(Lanes sum, __m512i unsigned_bytes, __m512i signed_bytes) {
+  return reinterpret_cast<Lanes>(
+      _mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sum), unsigned_bytes, signed_bytes));
+}
+
+inline __m512 as_floats(Lanes sum) { return _mm512_cvtepi32_ps(reinterpret_cast<__m512i>(sum)); }
+
 inline int64_t scale_blocks(int64_t columns) {
   return (columns + kScaleColumns - 1) / kScaleColumns;
 }
@@ -96,54 +107,62 @@ inline bool all_zero(const float* alpha, int64_t tiles) {
 
 // Adds α·(S·x) of T tiles and the P rows of one panel, signs straight from memory.
 template <int T, int P>
-void sign_panel(const SignTiles& s, const Rounded& x, int64_t columns, Sums sums) {
+void sign_panel(const SignTiles& s, const Rounded& x, int64_t columns, Sums sums, Errand errand) {
   if (all_zero(s.alpha, T)) return;
   const __m512i two = _mm512_set1_epi8(2);
   __m512 f[T][P];
-  for (int t = 0; t < T; ++t)
-    for (int p = 0; p < P; ++p) f[t][p] = _mm512_setzero_ps();
-  const int64_t steps = columns / kStepColumns;
+  DELTAD_EACH(t, T) {
+    DELTAD_EACH(p, P) { f[t][p] = _mm512_setzero_ps(); }
+  }
   const char* q = x.q;
   const uint64_t* words = s.words;
   const int32_t* start = x.start;
   const float* scale = x.scale;
-  for (int64_t done = 0; done < steps; done += kBlockSteps) {
-    __m512i acc[T][P];
-    for (int p = 0; p < P; ++p)
-      for (int t = 0; t < T; ++t) acc[t][p] = _mm512_set1_epi32(start[p]);
-    const auto step = [&](const char* from, int64_t at) __attribute__((always_inline)) {
-      __m512i bytes[T];
-      for (int t = 0; t < T; ++t)
-        bytes[t] = _mm512_maskz_mov_epi8(words[t * s.tile_words + at], two);
-      for (int p = 0; p < P; ++p) {
-        const __m512i v = broadcast_dword(from + p * kLineBytes);
-        for (int t = 0; t < T; ++t) acc[t][p] = _mm512_dpbusd_epi32(acc[t][p], bytes[t], v);
-      }
-    };
-    const int64_t left = steps - done;
-    if (left >= kBlockSteps) {
-      for (int64_t line = 0; line < kBlockLines; ++line, q += P * kLineBytes, words += kLineDwords)
-#pragma GCC unroll 2
-        for (int64_t i = 0; i < kLineDwords; ++i) step(q + 4 * i, i);
-    } else {
-      for (int64_t i = 0; i < left; ++i)
-        step(q + i / kLineDwords * P * kLineBytes + i % kLineDwords * 4, i);
+  for (int64_t left = columns / kStepColumns; left > 0; left -= kBlockSteps) {
+    Lanes acc[T][P];
+    DELTAD_EACH(p, P) {
+      const Lanes v = reinterpret_cast<Lanes>(_mm512_set1_epi32(start[p]));
+      DELTAD_EACH(t, T) { acc[t][p] = v; }
     }
-    for (int p = 0; p < P; ++p)
-      for (int t = 0; t < T; ++t)
-        f[t][p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[t][p]), _mm512_set1_ps(scale[p]), f[t][p]);
+    const auto line = [&](int64_t n) DELTAD_INLINE {
+      errand.line();
+#pragma GCC unroll 2
+      for (int64_t i = 0; i < n; ++i) {
+        __m512i bytes[T];
+        DELTAD_EACH(t, T) { bytes[t] = _mm512_maskz_mov_epi8(words[t * s.tile_words + i], two); }
+        DELTAD_EACH(p, P) {
+          const __m512i v = broadcast_dword(q + p * kLineBytes + 4 * i);
+          DELTAD_EACH(t, T) { acc[t][p] = dot_bytes(acc[t][p], bytes[t], v); }
+        }
+      }
+      q += P * kLineBytes;
+      words += kLineDwords;
+    };
+    const int64_t steps = smaller(left, kBlockSteps);
+    for (int64_t i = 0; i < steps / kLineDwords; ++i) line(kLineDwords);
+    if (steps % kLineDwords != 0) line(steps % kLineDwords);
+    DELTAD_EACH(p, P) {
+      const __m512 by = _mm512_set1_ps(scale[p]);
+      DELTAD_EACH(t, T) { f[t][p] = _mm512_fmadd_ps(as_floats(acc[t][p]), by, f[t][p]); }
+    }
     start += P;
     scale += P;
   }
-  for (int t = 0; t < T; ++t)
-    for (int p = 0; p < P; ++p)
+  DELTAD_EACH(t, T) {
+    DELTAD_EACH(p, P) {
       add_scaled(sums.at + t * sums.tile_stride + p * kTileRows, s.alpha + t * kTileRows, f[t][p]);
+    }
+  }
 }
 
-// As many tiles at once as the registers hold: T·P sums in int32 and as many in fp32.
+// As many tiles at once as the registers hold: T·P sums in int32 and as many in fp32. Fetches
+// about `lines` on the way.
 template <int P>
-void sign_tiles(SignTiles s, const Rounded& x, int64_t columns, Sums sums, int64_t tiles) {
+void sign_tiles(SignTiles s, const Rounded& x, int64_t columns, Sums sums, int64_t tiles,
+                Fetch& fetch, int64_t lines) {
   constexpr int kWide = P == 1 ? 8 : P <= 3 ? 4 : P <= 7 ? 2 : 1;
+  const int64_t passes = tiles / kWide + tiles % kWide;
+  const Errand errand{&fetch, lines / (passes * (columns / kLineColumns + 1)) + (lines > 0)};
   const auto next = [&](int n) {
     s.words += n * s.tile_words;
     s.alpha += n * kTileRows;
@@ -151,18 +170,18 @@ void sign_tiles(SignTiles s, const Rounded& x, int64_t columns, Sums sums, int64
     tiles -= n;
   };
   while (tiles >= kWide) {
-    sign_panel<kWide, P>(s, x, columns, sums);
+    sign_panel<kWide, P>(s, x, columns, sums, errand);
     next(kWide);
   }
   if constexpr (kWide > 1) {
     while (tiles > 0) {
-      sign_panel<1, P>(s, x, columns, sums);
+      sign_panel<1, P>(s, x, columns, sums, errand);
       next(1);
     }
   }
 }
 
-using SignTilesFn = void (*)(SignTiles, const Rounded&, int64_t, Sums, int64_t);
+using SignTilesFn = void (*)(SignTiles, const Rounded&, int64_t, Sums, int64_t, Fetch&, int64_t);
 constexpr SignTilesFn kSignTiles[kPanel + 1] = {
     nullptr,        sign_tiles<1>,  sign_tiles<2>,  sign_tiles<3>,  sign_tiles<4>,
     sign_tiles<5>,  sign_tiles<6>,  sign_tiles<7>,  sign_tiles<8>,  sign_tiles<9>,
@@ -187,29 +206,32 @@ void expand_signs(const SignTiles& s, int64_t first_step, int64_t steps, char* b
 template <int T, int P>
 void sign_block(const char* bytes, const char* q, const int32_t* start, const float* scale,
                 int64_t steps, bool first_block, Sums f) {
-  __m512i acc[T][P];
-  for (int p = 0; p < P; ++p)
-    for (int t = 0; t < T; ++t) acc[t][p] = _mm512_set1_epi32(start[p]);
-  const auto line = [&](int64_t n) __attribute__((always_inline)) {
+  Lanes acc[T][P];
+  DELTAD_EACH(p, P) {
+    const Lanes v = reinterpret_cast<Lanes>(_mm512_set1_epi32(start[p]));
+    DELTAD_EACH(t, T) { acc[t][p] = v; }
+  }
+  const auto line = [&](int64_t n) DELTAD_INLINE {
     for (int64_t i = 0; i < n; ++i, bytes += T * 64) {
       __m512i b[T];
-      for (int t = 0; t < T; ++t) b[t] = _mm512_load_si512(bytes + t * 64);
-      for (int p = 0; p < P; ++p) {
+      DELTAD_EACH(t, T) { b[t] = _mm512_load_si512(bytes + t * 64); }
+      DELTAD_EACH(p, P) {
         const __m512i v = broadcast_dword(q + p * kLineBytes + 4 * i);
-        for (int t = 0; t < T; ++t) acc[t][p] = _mm512_dpbusd_epi32(acc[t][p], b[t], v);
+        DELTAD_EACH(t, T) { acc[t][p] = dot_bytes(acc[t][p], b[t], v); }
       }
     }
     q += P * kLineBytes;
   };
-  for (; steps >= kLineDwords; steps -= kLineDwords) line(kLineDwords);
-  if (steps > 0) line(steps);
-  for (int t = 0; t < T; ++t)
-    for (int p = 0; p < P; ++p) {
+  for (int64_t i = 0; i < steps / kLineDwords; ++i) line(kLineDwords);
+  if (steps % kLineDwords != 0) line(steps % kLineDwords);
+  DELTAD_EACH(p, P) {
+    const __m512 by = _mm512_set1_ps(scale[p]);
+    DELTAD_EACH(t, T) {
       float* to = f.at + t * f.tile_stride + p * kTileRows;
       const __m512 before = first_block ? _mm512_setzero_ps() : _mm512_load_ps(to);
-      _mm512_store_ps(
-          to, _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[t][p]), _mm512_set1_ps(scale[p]), before));
+      _mm512_store_ps(to, _mm512_fmadd_ps(as_floats(acc[t][p]), by, before));
     }
+  }
 }
 
 template <int T>

@@ -12,52 +12,64 @@ inline __m512 dot_pairs(__m512 acc, __m512i w, __m512i x) {
 }
 
 // sums (+)= W·x of T tiles and one panel of P rows over `columns` columns; tile: values from one
-// tile to the next.
+// tile to the next. Lines of the T tiles that will be needed soon are called for on the way.
 template <int T, int P>
 void base_panel(const uint16_t* w, int64_t tile, const char* x, int64_t columns, bool first_block,
-                Sums sums) {
+                Sums sums, Errand errand) {
+  Ahead<T> ahead(w, tile / kTileRows);
   __m512 acc[T][P];
-  for (int t = 0; t < T; ++t)
-    for (int p = 0; p < P; ++p)
+  DELTAD_EACH(t, T) {
+    DELTAD_EACH(p, P) {
       acc[t][p] = first_block ? _mm512_setzero_ps()
                               : _mm512_load_ps(sums.at + t * sums.tile_stride + p * kTileRows);
-  const auto line = [&](int64_t n) __attribute__((always_inline)) {
+    }
+  }
+  const auto line = [&](int64_t n) DELTAD_INLINE {
+    errand.line();
 #pragma GCC unroll 2
     for (int64_t i = 0; i < n; ++i, w += 2 * kTileRows) {
       __m512i v[T];
-      for (int t = 0; t < T; ++t) v[t] = _mm512_load_si512(w + t * tile);
-      for (int p = 0; p < P; ++p) {
+      DELTAD_EACH(t, T) {
+        v[t] = _mm512_load_si512(w + t * tile);
+        ahead.prefetch(t, 2 * i);
+      }
+      DELTAD_EACH(p, P) {
         const __m512i b = broadcast_dword(x + p * kLineBytes + 4 * i);
-        for (int t = 0; t < T; ++t) acc[t][p] = dot_pairs(acc[t][p], v[t], b);
+        DELTAD_EACH(t, T) { acc[t][p] = dot_pairs(acc[t][p], v[t], b); }
       }
     }
     x += P * kLineBytes;
+    ahead.advance(2 * n);
   };
-  int64_t pairs = columns / 2;
-  for (; pairs >= kLineDwords; pairs -= kLineDwords) line(kLineDwords);
-  if (pairs > 0) line(pairs);
-  for (int t = 0; t < T; ++t)
-    for (int p = 0; p < P; ++p)
+  const int64_t pairs = columns / 2;
+  for (int64_t i = 0; i < pairs / kLineDwords; ++i) line(kLineDwords);
+  if (pairs % kLineDwords != 0) line(pairs % kLineDwords);
+  DELTAD_EACH(t, T) {
+    DELTAD_EACH(p, P) {
       _mm512_store_ps(sums.at + t * sums.tile_stride + p * kTileRows, acc[t][p]);
+    }
+  }
 }
 
 template <int P>
-void base_tiles(const uint16_t* w, int64_t tiles, const char* x, int64_t columns, Sums sums) {
+void base_tiles(const uint16_t* w, int64_t tiles, const char* x, int64_t columns, Sums sums,
+                Fetch& fetch) {
   constexpr int kWide = P <= 3 ? 8 : P <= 6 ? 4 : 2;
   const int64_t tile = columns * kTileRows;
+  const Errand errand{&fetch, fetch.rate((tiles / kWide + tiles % kWide) * ((columns + 31) / 32))};
   for (; tiles >= kWide; tiles -= kWide, w += kWide * tile, sums.at += kWide * sums.tile_stride)
-    base_panel<kWide, P>(w, tile, x, columns, true, sums);
+    base_panel<kWide, P>(w, tile, x, columns, true, sums, errand);
   for (; tiles > 0; --tiles, w += tile, sums.at += sums.tile_stride)
-    base_panel<1, P>(w, tile, x, columns, true, sums);
+    base_panel<1, P>(w, tile, x, columns, true, sums, errand);
 }
 
-using BaseTilesFn = void (*)(const uint16_t*, int64_t, const char*, int64_t, Sums);
+using BaseTilesFn = void (*)(const uint16_t*, int64_t, const char*, int64_t, Sums, Fetch&);
 constexpr BaseTilesFn kBaseTiles[kPanel + 1] = {
     nullptr,        base_tiles<1>,  base_tiles<2>,  base_tiles<3>,  base_tiles<4>,
     base_tiles<5>,  base_tiles<6>,  base_tiles<7>,  base_tiles<8>,  base_tiles<9>,
     base_tiles<10>, base_tiles<11>, base_tiles<12>, base_tiles<13>, base_tiles<14>};
 
-using BaseBlockFn = void (*)(const uint16_t*, int64_t, const char*, int64_t, bool, Sums);
+using BaseBlockFn = void (*)(const uint16_t*, int64_t, const char*, int64_t, bool, Sums, Errand);
 template <int T>
 constexpr BaseBlockFn kBaseBlock[kPanel + 1] = {
     nullptr,           base_panel<T, 1>,  base_panel<T, 2>,  base_panel<T, 3>,  base_panel<T, 4>,
@@ -77,20 +89,21 @@ struct BaseBf16 {
                         reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)));
   }
   static void few(const uint16_t* w, int64_t tiles, const char* x, int64_t columns, int32_t p,
-                  Sums sums) {
-    kBaseTiles[p](w, tiles, x, columns, sums);
+                  Sums sums, Fetch& fetch) {
+    kBaseTiles[p](w, tiles, x, columns, sums, fetch);
   }
   template <int T>
-  static void many(const uint16_t* w, const char* x, int32_t m, int64_t columns, Sums sums, char*) {
-    const Panels panels(m, kPanel);
+  static void many(const uint16_t* w, const char* x, Panels panels, int64_t columns, Sums sums,
+                   Fetch& fetch, char*) {
     const int64_t lines = (columns + kLineColumns - 1) / kLineColumns;
+    const Errand errand{&fetch, fetch.rate(lines * panels.count)};
     for (int64_t c = 0; c < columns; c += kBlockColumns) {
       const int64_t n = smaller(kBlockColumns, columns - c);
       for (int32_t i = 0; i < panels.count; ++i) {
         const int32_t first = panels.first(i), p = panels.first(i + 1) - first;
         kBaseBlock<T>[p](w + c * kTileRows, columns * kTileRows,
                          x + (first * lines + c / kLineColumns * p) * kLineBytes, n, c == 0,
-                         {sums.at + first * kTileRows, sums.tile_stride});
+                         {sums.at + first * kTileRows, sums.tile_stride}, errand);
       }
     }
   }

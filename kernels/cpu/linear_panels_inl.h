@@ -32,6 +32,10 @@ struct Panels {
   }
 };
 
+// A loop over a few constants, written out in full: arrays that it indexes stay in registers.
+#define DELTAD_EACH(i, n) _Pragma("GCC unroll 16") for (int i = 0; i < (n); ++i)
+#define DELTAD_INLINE __attribute__((always_inline))
+
 // Sums of a chunk of tiles: of row r and tile t of the chunk at at + t·tile_stride + r·16.
 struct Sums {
   float* at;
