@@ -71,20 +71,23 @@ struct Tolerance {
   float margin;  // greedy tokens are compared up to the first step whose margin is below this
 };
 
-void check_greedy(DirectRunner& runner, const SafetensorsFile& reference, const std::string& prefix,
-                  const std::vector<int32_t>& prompt, float margin) {
+// Returns how many steps were compared.
+size_t check_greedy(DirectRunner& runner, const SafetensorsFile& reference,
+                    const std::string& prefix, const std::vector<int32_t>& prompt, float margin) {
   const std::vector<int32_t> expected = read_ids(reference, prefix + "greedy_ids");
   const std::vector<float> margins = read_tensor<float>(reference, prefix + "greedy_margins");
   runner.reset();
   auto logits = runner.append(0, prompt, false);
   size_t compared = 0;
   for (size_t i = 0; i < expected.size() && margins[i] >= margin; ++i, ++compared) {
-    ASSERT_TRUE(logits.ok());
+    EXPECT_TRUE(logits.ok());
+    if (!logits.ok()) break;
     const int32_t token = greedy_token(*logits, 0);
-    ASSERT_EQ(token, expected[i]) << prefix << " step " << i << ", margin " << margins[i];
+    EXPECT_EQ(token, expected[i]) << prefix << " step " << i << ", margin " << margins[i];
+    if (token != expected[i]) break;
     logits = runner.step(std::vector<int32_t>{token});
   }
-  EXPECT_GT(compared, 0u);
+  return compared;
 }
 
 // One prompt of a reference: all logits, in chunks of odd size, then the greedy continuation.
@@ -110,7 +113,9 @@ void check_prompt(const BaseModel& model, const VariantRef& variant,
   EXPECT_LE(worst, tolerance.logits) << prefix;
   std::printf("    %-24s off by %.4f (allowed %.4f)\n", (prefix + "logits").c_str(), worst,
               tolerance.logits);
-  check_greedy(**runner, reference, prefix, prompt, tolerance.margin);
+  const size_t compared = check_greedy(**runner, reference, prefix, prompt, tolerance.margin);
+  if (ids_name == "input_ids")
+    EXPECT_GT(compared, 0u);  // the short prompts of a batch may begin with a close call
 }
 
 class Golden : public testing::TestWithParam<std::string> {};
