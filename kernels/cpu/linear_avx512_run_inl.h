@@ -106,6 +106,7 @@ inline void add_signs(const LinearJob& job, char* rounded, const Scratch& scratc
                       int64_t tiles, int64_t level_count, Fetch& next) {
   const int64_t tile_words = job.columns / kStepColumns;
   const int64_t lines = next.left() / level_count + 1;
+  int64_t done = 0;
   for (int32_t g = 0; g < job.group_count; ++g) {
     const LinearGroup& group = job.groups[g];
     const int32_t m = group.end_row - group.first_row;
@@ -114,14 +115,17 @@ inline void add_signs(const LinearJob& job, char* rounded, const Scratch& scratc
     Sums y{scratch.sums.at + group.first_row * kTileRows, scratch.sums.tile_stride};
     for (int32_t l = 0; l < group.levels; ++l) {
       SignTiles s{group.level[l].words + tile * tile_words, group.level[l].alpha + tile * kTileRows,
-                  tile_words};
-      if (m <= kPanel) {
+                  tile_words, nullptr};
+      ++done;
+      s.then = done < level_count ? scratch.ranges[done].at : scratch.ranges[0].at;
+      if (m <= kDirectRows) {
         kSignTiles[m](s, x, job.columns, y, tiles, next, lines);
         continue;
       }
       Sums at = y;
       int64_t left = tiles;
       for (; left >= 2; left -= 2, at.at += 2 * at.tile_stride) {
+        next.lines(smaller(2 * lines / tiles, kMostLines * 2 * m * job.columns / kLineColumns));
         sign_many<2>(s, x, m, job.columns, at, scratch.sign_sums, scratch.bytes);
         s.words += 2 * tile_words;
         s.alpha += 2 * kTileRows;

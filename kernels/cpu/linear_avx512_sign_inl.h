@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t kStepColumns = 4;  // columns of one word of signs, bytes of one dword of q
 constexpr int64_t kLineColumns = kLineDwords * kStepColumns;
 constexpr int64_t kBlockLines = kScaleColumns / kLineColumns;
+constexpr int64_t kWordLines = kLineDwords * 8 / kLineBytes;  // lines of signs to a line of q
 constexpr int64_t kBlockSteps = kScaleColumns / kStepColumns;
 static_assert(kScaleColumns % kLineColumns == 0);
 
@@ -88,6 +89,7 @@ struct SignTiles {
   const uint64_t* words;  // of the first tile
   const float* alpha;     // of the first tile
   int64_t tile_words;
+  const char* then;  // signs that are wanted after these tiles, for the first-level cache
 };
 
 // y += α·f, left untouched where the tile's α are all 0 (parts that a variant does not change).
@@ -115,6 +117,7 @@ void sign_panel(const SignTiles& s, const Rounded& x, int64_t columns, Sums sums
     DELTAD_EACH(p, P) { f[t][p] = _mm512_setzero_ps(); }
   }
   const char* q = x.q;
+  const char* then = s.then;
   const uint64_t* words = s.words;
   const int32_t* start = x.start;
   const float* scale = x.scale;
@@ -126,6 +129,8 @@ void sign_panel(const SignTiles& s, const Rounded& x, int64_t columns, Sums sums
     }
     const auto line = [&](int64_t n) DELTAD_INLINE {
       errand.line();
+      for (int i = 0; i < T * kWordLines; ++i) _mm_prefetch(then + i * kLineBytes, _MM_HINT_T0);
+      then += T * kWordLines * kLineBytes;
 #pragma GCC unroll 2
       for (int64_t i = 0; i < n; ++i) {
         __m512i bytes[T];
@@ -155,14 +160,19 @@ void sign_panel(const SignTiles& s, const Rounded& x, int64_t columns, Sums sums
   }
 }
 
+// Lines fetched at most for each tile and row in a line of q: about what memory delivers meanwhile.
+constexpr int64_t kMostLines = 2;
+
 // As many tiles at once as the registers hold: T·P sums in int32 and as many in fp32. Fetches
 // about `lines` on the way.
 template <int P>
 void sign_tiles(SignTiles s, const Rounded& x, int64_t columns, Sums sums, int64_t tiles,
                 Fetch& fetch, int64_t lines) {
-  constexpr int kWide = P == 1 ? 8 : P <= 3 ? 4 : P <= 7 ? 2 : 1;
+  constexpr int kWide = P == 1 ? 8 : P <= 3 ? 4 : 2;
   const int64_t passes = tiles / kWide + tiles % kWide;
-  const Errand errand{&fetch, lines / (passes * (columns / kLineColumns + 1)) + (lines > 0)};
+  const int64_t wanted = lines / (passes * (columns / kLineColumns + 1)) + (lines > 0);
+  const Errand errand{&fetch, smaller(wanted, kMostLines * kWide * P)};
+  const char* const then = s.then;
   const auto next = [&](int n) {
     s.words += n * s.tile_words;
     s.alpha += n * kTileRows;
@@ -170,22 +180,22 @@ void sign_tiles(SignTiles s, const Rounded& x, int64_t columns, Sums sums, int64
     tiles -= n;
   };
   while (tiles >= kWide) {
+    s.then = tiles > kWide ? reinterpret_cast<const char*>(s.words + kWide * s.tile_words) : then;
     sign_panel<kWide, P>(s, x, columns, sums, errand);
     next(kWide);
   }
-  if constexpr (kWide > 1) {
-    while (tiles > 0) {
-      sign_panel<1, P>(s, x, columns, sums, errand);
-      next(1);
-    }
+  while (tiles > 0) {
+    s.then = tiles > 1 ? reinterpret_cast<const char*>(s.words + s.tile_words) : then;
+    sign_panel<1, P>(s, x, columns, sums, errand);
+    next(1);
   }
 }
 
 using SignTilesFn = void (*)(SignTiles, const Rounded&, int64_t, Sums, int64_t, Fetch&, int64_t);
-constexpr SignTilesFn kSignTiles[kPanel + 1] = {
-    nullptr,        sign_tiles<1>,  sign_tiles<2>,  sign_tiles<3>,  sign_tiles<4>,
-    sign_tiles<5>,  sign_tiles<6>,  sign_tiles<7>,  sign_tiles<8>,  sign_tiles<9>,
-    sign_tiles<10>, sign_tiles<11>, sign_tiles<12>, sign_tiles<13>, sign_tiles<14>};
+constexpr int32_t kDirectRows = 7;  // more rows of a group share bytes made once
+constexpr SignTilesFn kSignTiles[kDirectRows + 1] = {nullptr,       sign_tiles<1>, sign_tiles<2>,
+                                                     sign_tiles<3>, sign_tiles<4>, sign_tiles<5>,
+                                                     sign_tiles<6>, sign_tiles<7>};
 
 // ---- many rows: the bytes of two tiles and one block of columns are made once, in L1 ----------
 

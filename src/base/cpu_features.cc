@@ -36,10 +36,19 @@ Isa best_isa() {
       !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq") ||
       !__builtin_cpu_supports("avx512vnni"))
     return Isa::kAvx2;
-  return __builtin_cpu_supports("avx512bf16") ? Isa::kAvx512Bf16 : Isa::kAvx512;
+  if (!__builtin_cpu_supports("avx512bf16")) return Isa::kAvx512;
+  return Isa::kAvx512Bf16;
 #else
   return Isa::kScalar;
 #endif
+}
+
+Isa fastest_isa() {
+  const Isa best = best_isa();
+#if defined(__x86_64__)
+  if (best == Isa::kAvx512Bf16 && __builtin_cpu_is("intel")) return Isa::kAvx512;
+#endif
+  return best;
 }
 
 Result<Isa> choose_isa(const std::string& name) {
@@ -47,7 +56,7 @@ Result<Isa> choose_isa(const std::string& name) {
   std::string where = "the instruction set";
   if (wanted.empty()) {
     const char* env = std::getenv("DELTAD_CPU_ISA");
-    if (env == nullptr || *env == '\0') return best_isa();
+    if (env == nullptr || *env == '\0') return fastest_isa();
     wanted = env;
     where = "the environment variable DELTAD_CPU_ISA";
   }
