@@ -88,7 +88,7 @@ void EngineCore::reserve(const StepPlan& plan) {
     s->computed = s->published * kv_.block_tokens();
     s->running = true;
     s->admission = ++admissions_;
-    s->last_step = step_number_;
+    s->turn = ++turns_;
     stats_.cached_tokens += static_cast<uint64_t>(s->computed);
     if (!s->preempted) {
       s->admitted = clock_.now();
@@ -99,7 +99,7 @@ void EngineCore::reserve(const StepPlan& plan) {
     state_.waiting.erase(s);
     state_.running.push_back(s);
   }
-  for (const PlannedRows& rows : plan.rows) rows.sequence->last_step = step_number_;
+  end_turns(plan, turns_);
 }
 
 Result<Logits> EngineCore::execute(const StepPlan& plan, std::vector<LogitTask>& tasks,

@@ -89,66 +89,86 @@ int32_t pick_any(const float* x, int64_t vocab, float max, float scale, double u
   return last >= 0 ? static_cast<int32_t>(last) : index_of(x, vocab, max);
 }
 
-// Leaves in `kept` (best first; value: the weight) what top_k, top_p and min_p let through.
+// Turns logits into weights, 1 for the largest; their sum.
+double weigh(std::vector<Candidate>& kept, float max, float scale) {
+  double sum = 0;
+  for (Candidate& c : kept) {
+    c.value = exp_negative((c.value - max) * scale);
+    sum += c.value;
+  }
+  return sum;
+}
+
+// Keeps the fewest candidates, of the largest weights, that together weigh at least `wanted`; all
+// if even they weigh less, and then says false. Halves the part in question instead of sorting it.
+bool cut(std::vector<Candidate>& kept, double wanted) {
+  constexpr std::ptrdiff_t kFew = 32;
+  auto first = kept.begin(), end = kept.end();
+  double before = 0;  // weight of [begin, first), all larger than the rest
+  while (end - first > kFew) {
+    const auto middle = first + (end - first) / 2;
+    std::nth_element(first, middle, end, better);
+    double sum = before;
+    for (auto at = first; at != middle; ++at) sum += at->value;
+    if (sum >= wanted) {
+      end = middle;
+    } else {
+      before = sum;
+      first = middle;
+    }
+  }
+  std::sort(first, end, better);
+  for (; first != end; ++first) {
+    before += first->value;
+    if (before < wanted) continue;
+    kept.erase(first + 1, kept.end());
+    return true;
+  }
+  return false;
+}
+
+// Leaves in `kept`, with their weights, what top_k, top_p and min_p let through.
 void truncate(const float* x, int64_t vocab, float max, float scale, const SamplingParams& p,
               std::vector<Candidate>& kept) {
-  const auto weigh = [&] {
-    double sum = 0;
-    for (Candidate& c : kept) {
-      c.value = exp_negative((c.value - max) * scale);
-      sum += c.value;
-    }
-    return sum;
-  };
-  // Cuts where the sum reaches the share; false if it does not.
-  const auto cut = [&](double wanted) {
-    double sum = 0;
-    for (size_t i = 0; i < kept.size(); ++i) {
-      sum += kept[i].value;
-      if (sum >= wanted) {
-        kept.resize(i + 1);
-        return true;
-      }
-    }
-    return false;
-  };
   if (p.top_k > 0 && p.top_k < vocab) {
     largest(x, vocab, p.top_k, kept);
-    const double sum = weigh();
-    if (p.top_p < 1) cut(p.top_p * sum);
+    const double sum = weigh(kept, max, scale);
+    if (p.top_p < 1) cut(kept, p.top_p * sum);
   } else if (p.top_p < 1) {
-    const double sum = sum_exp(x, vocab, max, scale, nullptr);
-    // Usually a few tokens hold the share.
-    largest(x, vocab, 64, kept);
-    weigh();
-    if (!cut(p.top_p * sum)) {
-      // All tokens below this weight together hold less than the rest, so none of them is in.
-      const double least = (1.0 - p.top_p) * sum / static_cast<double>(vocab) * 0.999;
+    constexpr int64_t kFew = 64;  // usually they hold the share
+    const double wanted = p.top_p * sum_exp(x, vocab, max, scale, nullptr);
+    largest(x, vocab, kFew, kept);
+    weigh(kept, max, scale);
+    if (!cut(kept, wanted)) {
+      // All tokens below this weight together weigh less than the rest may, so none of them is in.
+      const double least = (wanted / p.top_p - wanted) / static_cast<double>(vocab) * 0.999;
       const double floor = least > 0 ? std::max(std::log(least), -87.0) : -87.0;
       at_least(x, vocab, static_cast<float>(max + floor / scale), kept);
-      std::sort(kept.begin(), kept.end(), better);
-      weigh();
-      cut(p.top_p * sum);
+      weigh(kept, max, scale);
+      cut(kept, wanted);
     }
   } else {
+    // A little lower than the bound, which the weights decide.
     at_least(x, vocab, static_cast<float>(max + (std::log(p.min_p) - 1e-3) / scale), kept);
-    std::sort(kept.begin(), kept.end(), better);
-    weigh();
+    weigh(kept, max, scale);
   }
-  // The best one weighs 1.
-  if (p.min_p > 0)
-    while (kept.size() > 1 && kept.back().value < p.min_p) kept.pop_back();
+  kept.erase(std::remove_if(kept.begin(), kept.end(),
+                            [&](const Candidate& c) { return c.value < p.min_p; }),
+             kept.end());
 }
 
 int32_t pick_among(const std::vector<Candidate>& kept, double u) {
   double sum = 0;
   for (const Candidate& c : kept) sum += c.value;
   double rest = u * sum;
+  int32_t last = -1;
   for (const Candidate& c : kept) {
-    if (rest < c.value) return c.id;
+    if (c.value <= 0) continue;
+    last = c.id;
+    if (rest < c.value) break;
     rest -= c.value;
   }
-  return kept.front().id;
+  return last;
 }
 
 }  // namespace

@@ -30,19 +30,18 @@ class Planner {
 
  private:
   // With more distinct variants than slots, those go whose sequences have waited longest; the base
-  // needs no slot. (The last step that had a row of it is a sequence's age.)
+  // needs no slot.
   void choose_variants() {
-    std::map<const Variant*, std::pair<uint64_t, RequestHandle>> ages;
+    std::map<const Variant*, uint64_t> turns;
     for (const Sequence* s : state_.running) {
       if (s->variant() == nullptr) continue;
-      const std::pair<uint64_t, RequestHandle> age{s->last_step, s->handle};
-      const auto [at, added] = ages.emplace(s->variant(), age);
-      if (!added) at->second = std::min(at->second, age);
+      const auto [at, added] = turns.emplace(s->variant(), s->turn);
+      if (!added) at->second = std::min(at->second, s->turn);
     }
-    std::vector<std::pair<std::pair<uint64_t, RequestHandle>, const Variant*>> order;
-    for (const auto& [variant, age] : ages) order.push_back({age, variant});
+    std::vector<std::pair<uint64_t, const Variant*>> order;
+    for (const auto& [variant, turn] : turns) order.push_back({turn, variant});
     std::sort(order.begin(), order.end());
-    for (const auto& [age, variant] : order) {
+    for (const auto& [turn, variant] : order) {
       if (!slot_left()) break;
       chosen_.insert(variant);
     }
@@ -65,9 +64,8 @@ class Planner {
     const int32_t kept = prompts ? least_prompt_rows() : 0;
     const auto most = static_cast<size_t>(options_.max_step_rows - kept);
     if (ready.size() > most) {
-      std::sort(ready.begin(), ready.end(), [](const Sequence* a, const Sequence* b) {
-        return std::pair(a->last_step, a->handle) < std::pair(b->last_step, b->handle);
-      });
+      std::sort(ready.begin(), ready.end(),
+                [](const Sequence* a, const Sequence* b) { return a->turn < b->turn; });
       ready.resize(most);
     }
     // Memory is given in the order in which it is not taken away, so a victim has no rows yet.
@@ -221,5 +219,13 @@ class Planner {
 }  // namespace
 
 StepPlan plan_step(const SchedulerState& state) { return Planner(state).run(); }
+
+void end_turns(const StepPlan& plan, uint64_t& turns) {
+  std::vector<Sequence*> served;
+  for (const PlannedRows& rows : plan.rows) served.push_back(rows.sequence);
+  std::sort(served.begin(), served.end(),
+            [](const Sequence* a, const Sequence* b) { return a->turn < b->turn; });
+  for (Sequence* s : served) s->turn = ++turns;
+}
 
 }  // namespace deltad

@@ -36,4 +36,8 @@ struct SchedulerState {
 
 StepPlan plan_step(const SchedulerState& state);
 
+// The sequences of a plan's rows have had their turn: they go behind all others, in the order in
+// which they stood. `turns` is the last number given.
+void end_turns(const StepPlan& plan, uint64_t& turns);
+
 }  // namespace deltad

@@ -42,8 +42,7 @@ struct Sequence {
   int32_t published = 0;  // leading blocks offered to the prefix index
   std::vector<int32_t> blocks;
   uint64_t admission = 0;  // order of admissions
-  uint64_t last_step =
-      0;  // the last step that had a row of it, or its admission: who waits longest
+  uint64_t turn = 0;       // order of the last steps with a row of it; the least waits longest
   bool preempted = false;  // ever
 
   std::optional<TokenCounts> counts;

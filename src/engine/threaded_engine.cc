@@ -67,16 +67,15 @@ void ThreadedEngine::shutdown(TimePoint deadline) {
   draining_ = true;
   const auto left = [this]() REQUIRES(mutex_) { return busy_ || !inbox_.empty(); };
   while (left()) {
-    if (deadline == TimePoint::max()) {
-      idle_.wait(mutex_);
-    } else if (!idle_.wait_until(mutex_, deadline)) {
-      break;
+    if (!cancel_all_ && clock_.now() >= deadline) {
+      cancel_all_ = true;
+      wake_.notify_one();
     }
+    if (cancel_all_ || deadline == TimePoint::max())
+      idle_.wait(mutex_);
+    else
+      idle_.wait_until(mutex_, deadline);
   }
-  if (!left()) return;
-  cancel_all_ = true;
-  wake_.notify_one();
-  while (left()) idle_.wait(mutex_);
 }
 
 EngineStats ThreadedEngine::stats() const {

@@ -1,0 +1,64 @@
+#include "engine/step_cost.h"
+
+#include <gtest/gtest.h>
+
+namespace deltad {
+namespace {
+
+TEST(StepCost, HasASaneGuessBeforeAnyStep) {
+  const StepCost cost;
+  EXPECT_GT(cost.prompt_rows_within(0.1, 1), 16);
+  EXPECT_LT(cost.prompt_rows_within(0.1, 1), 1000);
+  EXPECT_LE(cost.prompt_rows_within(0.001, 64), 0);
+}
+
+TEST(StepCost, LearnsAllThreeParts) {
+  StepCost cost;
+  const auto truth = [](int g, int p) { return 0.008 + 0.0004 * g + 0.0015 * p; };
+  for (int i = 0; i < 200; ++i) {
+    const int g = 1 + i * 7 % 40;
+    cost.observe(g, 0, truth(g, 0));
+    cost.observe(g, 64, truth(g, 64));
+  }
+  EXPECT_NEAR(cost.seconds(10, 0), truth(10, 0), 1e-4);
+  EXPECT_NEAR(cost.seconds(64, 0), truth(64, 0), 1e-3);
+  EXPECT_NEAR(cost.seconds(10, 32), truth(10, 32), 1e-3);
+  EXPECT_NEAR(static_cast<double>(cost.prompt_rows_within(0.1, 20)), (0.1 - truth(20, 0)) / 0.0015,
+              2);
+}
+
+TEST(StepCost, FollowsAChange) {
+  StepCost cost;
+  for (int i = 0; i < 100; ++i) cost.observe(8, 64, 0.1);
+  for (int i = 0; i < 100; ++i) cost.observe(8, 64, 0.5);
+  EXPECT_NEAR(cost.seconds(8, 64), 0.5, 0.05);
+}
+
+TEST(StepCost, AConstantNumberOfRowsTellsOnlyTheSum) {
+  StepCost cost;
+  for (int i = 0; i < 50; ++i) cost.observe(14, 0, 0.030);
+  EXPECT_NEAR(cost.seconds(14, 0), 0.030, 1e-6);
+  EXPECT_GE(cost.seconds(0, 0), 0);
+  EXPECT_LE(cost.seconds(0, 0), 0.030);
+}
+
+TEST(StepCost, PromptsBeforeAnyGeneratingStepCountInFull) {
+  StepCost cost;
+  cost.observe(0, 100, 0.2);
+  EXPECT_GE(cost.seconds(0, 100), 0.2);
+  EXPECT_LT(cost.seconds(0, 100), 0.21);
+}
+
+TEST(StepCost, OddMeasurementsDoNoHarm) {
+  StepCost cost;
+  cost.observe(0, 0, 1);
+  cost.observe(1, 0, -1);
+  cost.observe(1, 1, 0);
+  cost.observe(5, 0, 0);
+  for (int i = 0; i < 10; ++i) cost.observe(5, 5, 0);
+  EXPECT_GE(cost.seconds(1, 1), 0);
+  EXPECT_GT(cost.prompt_rows_within(1e9, 1), 0);
+}
+
+}  // namespace
+}  // namespace deltad
