@@ -17,7 +17,9 @@ constexpr int32_t kFewRows = 64;   // up to so many rows a chunk has
 constexpr int64_t kFewTiles = 8;   // tiles, long enough for each variant's stream of sign bits,
 constexpr int64_t kManyTiles = 2;  // and for more, so that its sums stay in the cache, so many
 
-inline size_t align64(size_t n) { return (n + 63) / 64 * 64; }
+// The sign bits of so many levels are fetched during the base product of their chunk, those of the
+// others during the sign products before them: so both read about as fast as memory delivers.
+constexpr int64_t kEarlyLevels = 4;
 
 // prepared: panels of x if there are two rows or more; then, for each group, its rounded rows.
 template <typename B>
@@ -101,11 +103,11 @@ Scratch scratch_at(const LinearJob& job, void* at) {
   return s;
 }
 
-// The signs of all groups on a chunk of tiles; fetches `next` on the way.
+// The signs of all groups on a chunk of tiles; fetches `rest` on the way.
 inline void add_signs(const LinearJob& job, char* rounded, const Scratch& scratch, int64_t tile,
-                      int64_t tiles, int64_t level_count, Fetch& next) {
+                      int64_t tiles, int64_t level_count, Fetch& rest) {
   const int64_t tile_words = job.columns / kStepColumns;
-  const int64_t lines = next.left() / level_count + 1;
+  const int64_t lines = rest.left() / level_count + (rest.left() > 0);
   int64_t done = 0;
   for (int32_t g = 0; g < job.group_count; ++g) {
     const LinearGroup& group = job.groups[g];
@@ -119,13 +121,12 @@ inline void add_signs(const LinearJob& job, char* rounded, const Scratch& scratc
       ++done;
       s.then = done < level_count ? scratch.ranges[done].at : scratch.ranges[0].at;
       if (m <= kDirectRows) {
-        kSignTiles[m](s, x, job.columns, y, tiles, next, lines);
+        kSignTiles[m](s, x, job.columns, y, tiles, rest, lines);
         continue;
       }
       Sums at = y;
       int64_t left = tiles;
       for (; left >= 2; left -= 2, at.at += 2 * at.tile_stride) {
-        next.lines(smaller(2 * lines / tiles, kMostLines * 2 * m * job.columns / kLineColumns));
         sign_many<2>(s, x, m, job.columns, at, scratch.sign_sums, scratch.bytes);
         s.words += 2 * tile_words;
         s.alpha += 2 * kTileRows;
@@ -135,7 +136,7 @@ inline void add_signs(const LinearJob& job, char* rounded, const Scratch& scratc
   }
 }
 
-// W·x of a chunk; fetches the chunk's sign bits on the way.
+// W·x of a chunk; fetches the first of its sign bits on the way.
 template <typename B>
 void add_base(const LinearJob& job, const uint16_t* w, const char* x, int64_t tiles,
               const Scratch& scratch, Fetch& signs) {
@@ -156,7 +157,7 @@ void run(const LinearJob& job, const void* prepared, void* scratch_memory, int64
   const auto* x = static_cast<const char*>(job.m < 2 ? job.x[0] : prepared);
   auto* rounded = static_cast<char*>(const_cast<void*>(prepared)) + panel_bytes<B>(job);
   const Scratch scratch = scratch_at<B>(job, scratch_memory);
-  const int64_t chunk = chunk_tiles(job), level_count = levels_of(job);
+  const int64_t chunk = chunk_tiles(job);
   const int64_t tile_words = job.columns / kStepColumns;
   for (int64_t tile = first_tile; tile < end_tile; tile += chunk) {
     const int64_t n = smaller(chunk, end_tile - tile);
@@ -167,15 +168,10 @@ void run(const LinearJob& job, const void* prepared, void* scratch_memory, int64
         scratch.ranges[count++] = {
             reinterpret_cast<const char*>(job.groups[g].level[l].words + tile * tile_words),
             n * tile_words * static_cast<int64_t>(sizeof(uint64_t))};
-    Fetch signs(scratch.ranges, count);
-    add_base<B>(job, w, x, n, scratch, signs);
-    if (level_count > 0) {
-      const int64_t after = smaller(chunk, end_tile - tile - n);
-      const Range next_w{reinterpret_cast<const char*>(w + n * kTileRows * job.columns),
-                         after * kTileRows * job.columns * 2};
-      Fetch next(&next_w, after > 0 ? 1 : 0);
-      add_signs(job, rounded, scratch, tile, n, level_count, next);
-    }
+    const int64_t early = smaller(count, kEarlyLevels);
+    Fetch first(scratch.ranges, early), rest(scratch.ranges + early, count - early);
+    add_base<B>(job, w, x, n, scratch, first);
+    if (count > 0) add_signs(job, rounded, scratch, tile, n, count, rest);
     write_out(job, scratch.sums, tile, n, B::store);
   }
 }
