@@ -37,6 +37,7 @@ ChoiceStream::ChoiceStream(std::shared_ptr<const Tokenizer> tokenizer, const Cho
                            size_t offset)
     : tokenizer_(std::move(tokenizer)),
       logprobs_(options.logprobs),
+      skip_special_(options.skip_special),
       decoder_(tokenizer_, options.stop, options.skip_special, options.include_stop),
       plain_(tokenizer_, {}, options.skip_special, false),
       characters_(offset) {}
@@ -48,9 +49,11 @@ void ChoiceStream::push(const TokenEvent& event) {
   if (!logprobs_) return;
   Held held;
   held.token.text = plain_.push(event.token);
-  held.token.bytes = tokenizer_->token_bytes(event.token);
+  const bool skipped = skip_special_ && tokenizer_->is_special(event.token);
+  if (!skipped) held.token.bytes = tokenizer_->token_bytes(event.token);
   held.token.logprob = printable(event.logprob);
   for (const TokenLogprob& entry : event.top) {
+    if (entry.id == event.token) held.in_top = held.token.top.size();
     held.token.top.push_back(top_token(*tokenizer_, entry));
   }
   held.token.offset = characters_;
@@ -88,14 +91,20 @@ Piece ChoiceStream::take() {
       const size_t kept = taken_bytes_ - first.begin;
       first.token.text.resize(kept);
       if (first.token.bytes.size() > kept) first.token.bytes.resize(kept);
-      piece.tokens.push_back(std::move(first.token));
+      release(first, &piece);
       held_.clear();
       break;
     }
-    piece.tokens.push_back(std::move(first.token));
+    release(first, &piece);
     held_.pop_front();
   }
   return piece;
+}
+
+// Among its alternatives the token is called what it is called itself.
+void ChoiceStream::release(Held& held, Piece* piece) {
+  if (held.in_top < held.token.top.size()) held.token.top[held.in_top].text = held.token.text;
+  piece->tokens.push_back(std::move(held.token));
 }
 
 std::vector<TokenText> prompt_tokens(const std::shared_ptr<const Tokenizer>& tokenizer,

@@ -4,6 +4,7 @@
 // work of its exchange.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -24,7 +25,7 @@ struct TopToken {
 
 struct TokenText {
   std::string text;   // what became certain with this token; "" while a character is unfinished
-  std::string bytes;  // the token's own
+  std::string bytes;  // the token's own; "" if it is special and skipped
   std::optional<float> logprob;  // none: the first token of a prompt
   std::vector<TopToken> top;
   size_t offset = 0;  // characters of the text before it
@@ -63,11 +64,13 @@ class ChoiceStream {
  private:
   struct Held {
     TokenText token;
-    size_t begin, end;  // bytes of the text as it would be without stop strings
+    size_t in_top = SIZE_MAX;  // where the token itself stands among its top tokens
+    size_t begin, end;         // bytes of the text as it would be without stop strings
   };
+  static void release(Held& held, Piece* piece);
 
   const std::shared_ptr<const Tokenizer> tokenizer_;
-  const bool logprobs_;
+  const bool logprobs_, skip_special_;
   StreamDecoder decoder_;
   StreamDecoder plain_;  // without stop strings: which text is which token's
   std::string ready_;

@@ -124,6 +124,7 @@ TEST(ChoiceStream, SpecialTokens) {
   const Fed skipped = feed({'a', kEos, 'b'}, options);
   EXPECT_EQ(skipped.whole.text, "ab");
   EXPECT_EQ(joined(skipped.whole.tokens), "ab");
+  EXPECT_EQ(joined_bytes(skipped.whole.tokens), "ab");
   EXPECT_EQ(skipped.whole.ids, (std::vector<int32_t>{'a', kEos, 'b'}));
   options.skip_special = false;
   EXPECT_EQ(feed({'a', kEos, 'b'}, options).whole.text, "a<eos>b");
@@ -143,6 +144,21 @@ TEST(ChoiceStream, LogprobsAreNumbersUpToZero) {
   EXPECT_EQ(piece.tokens[0].top[1].bytes, "\xC3");
   EXPECT_EQ(piece.tokens[0].top[1].text, "\xEF\xBF\xBD");
   EXPECT_EQ(piece.tokens[1].logprob, -9999.0f);
+}
+
+TEST(ChoiceStream, TheTokenHasOneNameAlsoAmongItsAlternatives) {
+  ChoiceStream stream(std::make_shared<testing::FakeTokenizer>(), with_logprobs(), 0);
+  for (const int32_t id : {0xC3, 0xA9}) {
+    TokenEvent event = token(id);
+    event.top = {{'x', -0.1f}, {id, -0.5f}};
+    stream.push(event);
+  }
+  stream.finish();
+  const Piece piece = stream.take();
+  EXPECT_EQ(piece.tokens[0].top[1].text, "");
+  EXPECT_EQ(piece.tokens[1].top[1].text, "é");
+  EXPECT_EQ(piece.tokens[1].top[1].bytes, "\xA9");
+  EXPECT_EQ(piece.tokens[1].top[0].text, "x");
 }
 
 TEST(ChoiceStream, EchoedPromptTokens) {
