@@ -90,6 +90,7 @@ Status Daemon::load() {
   serving.engine = engine_.get();
   serving.base_path = config_.base;
   serving.created = unix_now();
+  serving.base_bytes = base_->backend->weight_bytes();
   loaded_ = true;
   api_.set_ready(serving);
   const EngineStats stats = engine_->stats();

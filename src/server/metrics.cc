@@ -94,6 +94,8 @@ std::string ServerMetrics::render(const MetricsSnapshot& snapshot) const {
   MutexLock lock(mutex_);
   render_requests(out);
   if (snapshot.ready) {
+    out.family("deltad_base_bytes", "gauge", "Memory of the base's weights.");
+    out.sample({}, static_cast<double>(snapshot.base_bytes));
     render_engine(snapshot.engine, out);
     render_variants(snapshot, out);
     render_vllm(snapshot, out);

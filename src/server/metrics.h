@@ -46,6 +46,7 @@ struct GenerationFigures {
 struct MetricsSnapshot {  // of what others count
   bool ready = false;
   std::string base_name;
+  size_t base_bytes = 0;  // resident weights
   EngineStats engine;
   std::vector<VariantInfo> variants;
 };

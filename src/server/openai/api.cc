@@ -190,6 +190,7 @@ void OpenAiApi::metrics_page(Reply& reply) const {
   if (!serving_now(&serving)) {
     snapshot.ready = true;
     snapshot.base_name = serving.router->base_name();
+    snapshot.base_bytes = serving.base_bytes;
     snapshot.engine = serving.engine->stats();
     snapshot.variants = serving.router->variants();
   }

@@ -21,6 +21,7 @@ struct Serving {
   Engine* engine = nullptr;
   std::string base_path;  // shown as `root`
   int64_t created = 0;    // unix seconds
+  size_t base_bytes = 0;  // the base's weights, resident
 };
 
 struct PromptTokens {
