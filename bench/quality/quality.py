@@ -1,6 +1,7 @@
 """How good the variants are: exact match on held-out questions, and deltad's answers against transformers'.
 
-  quality.py reference MODEL_FOLDER NAME OUT.jsonl [--adapter LORA]   greedy answers by transformers in fp32, with margins
+  quality.py reference MODEL_FOLDER NAME OUT.jsonl                    greedy answers by transformers in fp32, with margins;
+      [--gguf BASE.gguf [--adapter LORA]]                             weights from a GGUF (rounded to bf16), plus an adapter
   quality.py served URL MODEL NAME OUT.jsonl                          greedy answers by a running deltad
   quality.py compare SERVED.jsonl REFERENCE.jsonl …                   verdicts that changed, and whether each began at a close call
   quality.py table FOLDER                                             exact match of every FORM/NAME.jsonl in a folder, in per cent
@@ -37,11 +38,16 @@ def right(row: dict) -> bool:
     return row["text"] == row["expected"]
 
 
-def reference(folder: str, name: str, out: str, adapter: str | None) -> None:
+def reference(folder: str, name: str, out: str, gguf: str | None, adapter: str | None) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    if gguf:
+        at = pathlib.Path(gguf)
+        model = AutoModelForCausalLM.from_pretrained(at.parent, gguf_file=at.name, dtype=torch.float32)
+        model = model.to(torch.bfloat16).to(torch.float32).eval()  # as deltad holds it
+    else:
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     if adapter:
         from peft import PeftModel
         model = PeftModel.from_pretrained(model, adapter).merge_and_unload()
@@ -134,7 +140,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     p = commands.add_parser("reference")
-    p.add_argument("folder"), p.add_argument("name"), p.add_argument("out"), p.add_argument("--adapter")
+    p.add_argument("folder"), p.add_argument("name"), p.add_argument("out"), p.add_argument("--gguf"), p.add_argument("--adapter")
     p = commands.add_parser("served")
     p.add_argument("url"), p.add_argument("model"), p.add_argument("name"), p.add_argument("out")
     p = commands.add_parser("compare")
@@ -143,7 +149,7 @@ def main() -> int:
     p.add_argument("folder")
     a = parser.parse_args()
     if a.command == "reference":
-        reference(a.folder, a.name, a.out, a.adapter)
+        reference(a.folder, a.name, a.out, a.gguf, a.adapter)
     elif a.command == "served":
         served(a.url, a.model, a.name, a.out)
     elif a.command == "compare":
