@@ -80,7 +80,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool head_only_ = false, chunked_ = true, keep_alive_ = true;
   unsigned version_ = 11;
   std::function<void()> on_disconnect_;
-  bool watching_ = false;  // serve() has a read or wait pending that complete() must end
 
   // Outbox.
   std::string pending_, current_;
