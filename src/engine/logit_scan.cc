@@ -62,14 +62,16 @@ int32_t index_of(const float* x, int64_t n, float value) {
 double sum_exp(const float* x, int64_t n, float max, float scale, std::vector<double>* chunks) {
   if (chunks != nullptr) chunks->clear();
   double total = 0;
+  float weights[kExpChunk];
   for (int64_t first = 0; first < n; first += kExpChunk) {
-    const int64_t end = std::min(first + kExpChunk, n);
+    const int64_t count = std::min(kExpChunk, n - first);
+    // Apart from the sum, so that each of the two loops is one that compilers vectorise.
+    for (int64_t i = 0; i < count; ++i) weights[i] = exp_negative((x[first + i] - max) * scale);
+    for (int64_t i = count; i < kExpChunk; ++i) weights[i] = 0;
     float lanes[kLanes] = {};
-    int64_t i = first;
-    for (; i + kLanes <= end; i += kLanes)
-      for (int64_t j = 0; j < kLanes; ++j) lanes[j] += exp_negative((x[i + j] - max) * scale);
+    for (int64_t i = 0; i < kExpChunk; i += kLanes)
+      for (int64_t j = 0; j < kLanes; ++j) lanes[j] += weights[i + j];
     double sum = 0;
-    for (; i < end; ++i) sum += exp_negative((x[i] - max) * scale);
     for (const float lane : lanes) sum += lane;
     total += sum;
     if (chunks != nullptr) chunks->push_back(sum);

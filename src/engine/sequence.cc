@@ -11,7 +11,7 @@ Sequence::Sequence(RequestHandle handle_, Request request_, int32_t max_context)
       prompt_tokens(static_cast<int32_t>(request.prompt.size())),
       length_limit(static_cast<int32_t>(
           std::min<int64_t>(int64_t{prompt_tokens} + request.max_tokens, max_context))),
-      tokens(request.prompt),
+      tokens(std::move(request.prompt)),
       keys{root_key(request.variant ? request.variant->digest : "")} {
   if (!TokenCounts::needed(request.sampling)) return;
   counts.emplace();

@@ -1,5 +1,7 @@
 #include "kv/kv_cache.h"
 
+#include <sys/mman.h>
+
 #include <utility>
 
 #include "base/check.h"
@@ -13,6 +15,10 @@ KvCache::KvCache(Buffer memory, const KvGeometry& geometry, bool prefix_cache)
       pool_(geometry.blocks),
       index_(prefix_cache ? geometry.blocks : 0, geometry.block_tokens) {
   CHECK(static_cast<int64_t>(memory_.bytes()) >= geometry.bytes(), "KV memory is too small");
+  // With huge pages the first block would make 2 MiB of every layer resident. Only advice.
+  constexpr size_t kMapped = size_t{1} << 21;
+  if (memory_.device() == DeviceKind::kCpu && memory_.bytes() >= kMapped)
+    madvise(memory_.data(), memory_.bytes(), MADV_NOHUGEPAGE);
 }
 
 KvView KvCache::view() const {
