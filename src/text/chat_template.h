@@ -12,14 +12,9 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "text/template_limits.h"
 
 namespace deltad {
-
-struct TemplateLimits {
-  int64_t steps = 2'000'000;        // statements and expressions evaluated
-  int depth = 200;                  // nested calls, blocks and expressions
-  size_t output_bytes = 16u << 20;  // text produced, and the largest string made on the way
-};
 
 class ChatTemplate {
  public:

@@ -68,6 +68,11 @@ std::string JsonReader::path_to(std::string_view key) const {
   return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);
 }
 
+bool JsonReader::has(std::string_view key) const {
+  simdjson::dom::object object;
+  return value_.get(object) == simdjson::SUCCESS && object.at_key(key).error() == simdjson::SUCCESS;
+}
+
 std::optional<JsonReader> JsonReader::find(std::string_view key) const {
   simdjson::dom::object object;
   simdjson::dom::element value;
@@ -103,6 +108,12 @@ Result<bool> JsonReader::boolean() const {
 Result<int64_t> JsonReader::integer() const {
   int64_t value = 0;
   if (value_.get(value) != simdjson::SUCCESS) return wrong_type("an integer");
+  return value;
+}
+
+Result<double> JsonReader::number() const {
+  double value = 0;
+  if (value_.get(value) != simdjson::SUCCESS) return wrong_type("a number");
   return value;
 }
 

@@ -22,6 +22,7 @@ class JsonReader {
   // The path below this value: "model.vocab".
   std::string path_to(std::string_view key) const;
 
+  bool has(std::string_view key) const;                        // null counts
   std::optional<JsonReader> find(std::string_view key) const;  // absent and null: none
   Result<JsonReader> member(std::string_view key) const;
 
@@ -29,6 +30,9 @@ class JsonReader {
   Result<std::string_view> string() const;
   Result<bool> boolean() const;
   Result<int64_t> integer() const;
+  Result<double> number() const;  // an integer counts as a number
+  bool is_string() const { return value_.is_string(); }
+  bool is_array() const { return value_.is_array(); }
   Result<simdjson::dom::object> object() const;
   Result<simdjson::dom::array> array() const;
 

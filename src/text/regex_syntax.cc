@@ -3,6 +3,7 @@
 // that PCRE2 does not know yet), and the rest is refused by name.
 #include <fmt/format.h>
 
+#include "io/quote.h"
 #include "text/split_regex.h"
 #include "text/unicode.h"
 
@@ -37,11 +38,12 @@ class Translator {
     at_ += count;
   }
   Status bad(std::string_view what) const {
-    return invalid_argument(fmt::format("bad regular expression \"{}\": {}", pattern_, what));
+    return invalid_argument(
+        fmt::format("bad regular expression {}: {}", quoted_name(pattern_), what));
   }
   Status unsupported(std::string_view what) const {
-    return unimplemented(
-        fmt::format("regular expression \"{}\": {} is not supported", pattern_, what));
+    return unimplemented(fmt::format("regular expression {}: {} is not supported",
+                                     quoted_name(pattern_), quoted_name(what)));
   }
 
   Status item() {
@@ -132,6 +134,8 @@ class Translator {
         put_class(members, false);
         return {};
       }
+      case 'u':
+        return short_code_point();
       case 'x':
         return code_point();
       case 'p':
@@ -156,6 +160,18 @@ class Translator {
       return unsupported(pattern_.substr(at_, 4));
     }
     copy(4);
+    return {};
+  }
+
+  // \u30A0
+  Status short_code_point() {
+    std::string_view digits = pattern_.substr(at_ + 2, 4);
+    if (digits.size() < 4 ||
+        digits.find_first_not_of("0123456789abcdefABCDEF") != std::string_view::npos) {
+      return bad("\\u without four digits");
+    }
+    out_ += fmt::format("\\x{{{}}}", digits);
+    at_ += 6;
     return {};
   }
 

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <optional>
 
+#include "io/quote.h"
 #include "text/utf8.h"
 
 namespace deltad {
@@ -64,7 +65,7 @@ Result<SplitRegex> SplitRegex::compile(std::string_view pattern) {
   if (regex.code_ == nullptr) {
     PCRE2_UCHAR text[256];
     pcre2_get_error_message(error, text, sizeof text);
-    return invalid_argument(fmt::format("bad regular expression \"{}\": {}", pattern,
+    return invalid_argument(fmt::format("bad regular expression {}: {}", quoted_name(pattern),
                                         reinterpret_cast<const char*>(text)));
   }
   regex.jit_ = pcre2_jit_compile(regex.code_.get(), PCRE2_JIT_COMPLETE) == 0;

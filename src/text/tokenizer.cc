@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "io/quote.h"
 #include "text/byte_alphabet.h"
 #include "text/tokenizer_spec.h"
 #include "text/unicode.h"
@@ -127,7 +128,7 @@ Result<Merge> make_merge(const TokenTable& vocabulary, std::string_view left,
   for (auto [id, text] : {std::pair<int32_t, std::string_view>{merge.left, left},
                           {merge.right, right},
                           {merge.joined, joined}}) {
-    if (id < 0) return invalid_argument(fmt::format("\"{}\" is not in the vocabulary", text));
+    if (id < 0) return invalid_argument(quoted_name(text) + " is not in the vocabulary");
   }
   return merge;
 }

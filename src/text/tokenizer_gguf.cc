@@ -3,10 +3,8 @@
 // they were converted from.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <optional>
-
 #include "io/gguf.h"
+#include "io/quote.h"
 #include "text/tokenizer_spec.h"
 #include "text/utf8.h"
 
@@ -50,8 +48,12 @@ std::vector<PreTokenizerStep> default_steps() {
           split(R"(\p{N}+)"), split("[0-9][0-9][0-9]"), byte_level(false)};
 }
 
+std::string at(const GgufFile& file, std::string_view key) {
+  return fmt::format("{}: {}", file.path(), key);
+}
+
 // Returns whether a begin token is added unless the file says otherwise.
-Result<bool> set_pre_tokenizer(std::string_view pre, TokenizerSpec& spec) {
+Result<bool> set_pre_tokenizer(const GgufFile& file, std::string_view pre, TokenizerSpec& spec) {
   if (pre == "smollm") {
     spec.pre_tokenizer = {digits(), byte_level(true)};
   } else if (pre == "gpt-2" || pre == "phi-2") {
@@ -66,7 +68,8 @@ Result<bool> set_pre_tokenizer(std::string_view pre, TokenizerSpec& spec) {
   } else if (pre == "default") {
     spec.pre_tokenizer = default_steps();
   } else {
-    return unimplemented(fmt::format("tokenizer.ggml.pre \"{}\" is not supported", pre));
+    return unimplemented(
+        fmt::format("{} {} is not supported", at(file, "tokenizer.ggml.pre"), quoted_name(pre)));
   }
   return false;
 }
@@ -75,7 +78,7 @@ Result<bool> flag(const GgufFile& file, const std::string& key, bool absent) {
   auto entry = file.metadata().find(key);
   if (entry == file.metadata().end()) return absent;
   if (const bool* value = std::get_if<bool>(&entry->second)) return *value;
-  return invalid_argument(fmt::format("{} is not a boolean", key));
+  return invalid_argument(fmt::format("{} is not a boolean", at(file, key)));
 }
 
 Status add_if_asked(const GgufFile& file, const std::string& asked, bool absent,
@@ -84,7 +87,8 @@ Status add_if_asked(const GgufFile& file, const std::string& asked, bool absent,
   if (!add || (absent && !file.has(key))) return {};
   ASSIGN_OR_RETURN(int64_t id, file.integer(key));
   if (id < 0 || id >= static_cast<int64_t>(spec.vocabulary.ids())) {
-    return invalid_argument(fmt::format("{} is {}, of {} tokens", key, id, spec.vocabulary.ids()));
+    return invalid_argument(
+        fmt::format("{} is {}, of {} tokens", at(file, key), id, spec.vocabulary.ids()));
   }
   ids.push_back(static_cast<int32_t>(id));
   return {};
@@ -96,13 +100,15 @@ Status read_tokens(const GgufFile& file, const std::vector<std::string>& tokens,
   if (file.has("tokenizer.ggml.token_type")) {
     ASSIGN_OR_RETURN(types, file.integers("tokenizer.ggml.token_type"));
     if (types.size() != tokens.size()) {
-      return invalid_argument(fmt::format("tokenizer.ggml.token_type has {} entries for {} tokens",
-                                          types.size(), tokens.size()));
+      return invalid_argument(fmt::format("{} has {} entries for {} tokens",
+                                          at(file, "tokenizer.ggml.token_type"), types.size(),
+                                          tokens.size()));
     }
   }
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (!is_utf8(tokens[i])) {
-      return invalid_argument(fmt::format("tokenizer.ggml.tokens[{}] is not UTF-8", i));
+      return invalid_argument(
+          fmt::format("{}[{}] is not UTF-8", at(file, "tokenizer.ggml.tokens"), i));
     }
     auto id = static_cast<int32_t>(i);
     spec.vocabulary.add(tokens[i], id);
@@ -112,7 +118,7 @@ Status read_tokens(const GgufFile& file, const std::vector<std::string>& tokens,
     added.content = tokens[i];
     added.special = types[i] != kUserDefined;
     Status status = add_token(spec, std::move(added));
-    if (!status.ok()) return status.in(fmt::format("tokenizer.ggml.tokens[{}]", i));
+    if (!status.ok()) return status.in(fmt::format("{}[{}]", at(file, "tokenizer.ggml.tokens"), i));
   }
   spec.vocabulary_size = tokens.size();
   return {};
@@ -123,10 +129,12 @@ Status read_merges(const GgufFile& file, TokenizerSpec& spec) {
   for (size_t i = 0; i < merges.size(); ++i) {
     std::string_view left, right;
     if (!split_merge(merges[i], left, right)) {
-      return invalid_argument(fmt::format("tokenizer.ggml.merges[{}] is not a pair", i));
+      return invalid_argument(
+          fmt::format("{}[{}] is not a pair of tokens", at(file, "tokenizer.ggml.merges"), i));
     }
     auto merge = make_merge(spec.vocabulary, left, right);
-    if (!merge.ok()) return merge.status().in(fmt::format("tokenizer.ggml.merges[{}]", i));
+    if (!merge.ok())
+      return merge.status().in(fmt::format("{}[{}]", at(file, "tokenizer.ggml.merges"), i));
     spec.merges.push_back(*merge);
   }
   return {};
@@ -135,19 +143,21 @@ Status read_merges(const GgufFile& file, TokenizerSpec& spec) {
 Result<TokenizerSpec> read_spec(const GgufFile& file) {
   ASSIGN_OR_RETURN(std::string model, file.string("tokenizer.ggml.model"));
   if (model != "gpt2") {
-    return unimplemented(fmt::format("tokenizer.ggml.model \"{}\" is not supported", model));
+    return unimplemented(fmt::format("{} {} is not supported", at(file, "tokenizer.ggml.model"),
+                                     quoted_name(model)));
   }
   ASSIGN_OR_RETURN(std::vector<std::string> tokens, file.strings("tokenizer.ggml.tokens"));
   if (static_cast<int64_t>(tokens.size()) > kMaxTokenId) {
-    return invalid_argument(fmt::format(
-        "tokenizer.ggml.tokens has {} tokens, at most {} are allowed", tokens.size(), kMaxTokenId));
+    return invalid_argument(fmt::format("{} has {} tokens, at most {} are allowed",
+                                        at(file, "tokenizer.ggml.tokens"), tokens.size(),
+                                        kMaxTokenId));
   }
   TokenizerSpec spec(tokens.size());
   std::string pre = "default";
   if (file.has("tokenizer.ggml.pre")) {
     ASSIGN_OR_RETURN(pre, file.string("tokenizer.ggml.pre"));
   }
-  ASSIGN_OR_RETURN(bool begins, set_pre_tokenizer(pre, spec));
+  ASSIGN_OR_RETURN(bool begins, set_pre_tokenizer(file, pre, spec));
   RETURN_IF_ERROR(read_tokens(file, tokens, spec));
   RETURN_IF_ERROR(read_merges(file, spec));
   RETURN_IF_ERROR(add_if_asked(file, "tokenizer.ggml.add_bos_token", begins,
@@ -160,15 +170,13 @@ Result<TokenizerSpec> read_spec(const GgufFile& file) {
 }  // namespace
 
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::from_gguf(const GgufFile& file) {
-  auto spec = read_spec(file);
-  if (!spec.ok()) return spec.status().in(file.path());
-  return build_tokenizer(std::move(*spec));
+  ASSIGN_OR_RETURN(TokenizerSpec spec, read_spec(file));
+  return build_tokenizer(std::move(spec));
 }
 
 Result<std::string> gguf_tokenizer_json(const GgufFile& file) {
-  auto spec = read_spec(file);
-  if (!spec.ok()) return spec.status().in(file.path());
-  return to_tokenizer_json(*spec);
+  ASSIGN_OR_RETURN(TokenizerSpec spec, read_spec(file));
+  return to_tokenizer_json(spec);
 }
 
 }  // namespace deltad

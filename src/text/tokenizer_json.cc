@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "io/quote.h"
 #include "text/json_reader.h"
 #include "text/tokenizer_spec.h"
 
@@ -13,7 +14,7 @@ namespace {
 namespace dom = simdjson::dom;
 
 Status unsupported(const JsonReader& at, std::string_view type) {
-  return unimplemented(fmt::format("{} {} is not supported", at.path(), type));
+  return unimplemented(fmt::format("{} {} is not supported", at.path(), quoted_name(type)));
 }
 
 // ---- model --------------------------------------------------------------------------------------
@@ -25,8 +26,8 @@ Result<TokenizerSpec> read_vocabulary(const JsonReader& model) {
   for (dom::key_value_pair entry : vocab) {
     int64_t id = -1;
     if (entry.value.get(id) != simdjson::SUCCESS || id < 0 || id >= kMaxTokenId) {
-      return invalid_argument(fmt::format("{}[\"{}\"] is not an id from 0 to {}", at.path(),
-                                          entry.key, kMaxTokenId - 1));
+      return invalid_argument(fmt::format("{}[{}] is not an id from 0 to {}", at.path(),
+                                          quoted_name(entry.key), kMaxTokenId - 1));
     }
     highest = std::max(highest, id);
   }
@@ -34,12 +35,13 @@ Result<TokenizerSpec> read_vocabulary(const JsonReader& model) {
   for (dom::key_value_pair entry : vocab) {
     int64_t id = entry.value.get_int64().value_unsafe();
     if (spec.vocabulary.find(entry.key) >= 0) {
-      return invalid_argument(fmt::format("{}[\"{}\"] is there twice", at.path(), entry.key));
+      return invalid_argument(
+          fmt::format("{}[{}] is there twice", at.path(), quoted_name(entry.key)));
     }
     if (!spec.vocabulary.add(entry.key, static_cast<int32_t>(id))) {
-      return invalid_argument(fmt::format("{}[\"{}\"] has the id {}, which \"{}\" has already",
-                                          at.path(), entry.key, id,
-                                          spec.vocabulary.text(static_cast<int32_t>(id))));
+      std::string_view other = spec.vocabulary.text(static_cast<int32_t>(id));
+      return invalid_argument(fmt::format("{}[{}] has the id {}, which {} has already", at.path(),
+                                          quoted_name(entry.key), id, quoted_name(other)));
     }
     ++spec.vocabulary_size;
   }
@@ -78,7 +80,7 @@ Status read_merges(const JsonReader& model, TokenizerSpec& spec) {
 Result<TokenizerSpec> read_model(const JsonReader& root) {
   ASSIGN_OR_RETURN(JsonReader model, root.member("model"));
   ASSIGN_OR_RETURN(std::string_view type,
-                   model.string_or("type", model.find("merges") ? "BPE" : "without a type"));
+                   model.string_or("type", model.find("merges") ? "BPE" : ""));
   if (type != "BPE") return unsupported(model, type);
   for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     ASSIGN_OR_RETURN(std::string_view text, model.string_or(affix, ""));
@@ -95,7 +97,7 @@ Result<TokenizerSpec> read_model(const JsonReader& root) {
     spec.bpe.unknown = spec.vocabulary.find(unknown);
     if (spec.bpe.unknown < 0) {
       return invalid_argument(
-          fmt::format("model.unk_token \"{}\" is not in the vocabulary", unknown));
+          fmt::format("model.unk_token {} is not in the vocabulary", quoted_name(unknown)));
     }
   }
   return spec;
@@ -169,7 +171,8 @@ Result<PreTokenizerStep> read_split(const JsonReader& at) {
     step.behavior = value;
     return step;
   }
-  return invalid_argument(fmt::format("{} \"{}\" is not one", at.path_to("behavior"), behavior));
+  return invalid_argument(
+      fmt::format("{} {} is none", at.path_to("behavior"), quoted_name(behavior)));
 }
 
 Status read_pre_tokenizer(const JsonReader& root, TokenizerSpec& spec) {
@@ -225,7 +228,8 @@ Status read_template(const JsonReader& post, TokenizerSpec& spec) {
     } else {
       ASSIGN_OR_RETURN(JsonReader sequence, reader.member("Sequence"));
       ASSIGN_OR_RETURN(std::string_view id, sequence.string("id"));
-      if (id != "A") return invalid_argument(fmt::format("{} names text {}", at.path(), id));
+      if (id != "A")
+        return invalid_argument(fmt::format("{} names text {}", at.path(), quoted_name(id)));
       ++sequences;
     }
   }
