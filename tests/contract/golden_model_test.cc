@@ -143,7 +143,9 @@ TEST_P(Golden, ModelFolders) {
 TEST_P(Golden, HiddenStates) {
   const std::map<std::string, float> models = {
       {"llama", 0.252f}, {"awkward", 0.21f}, {"llama_f16", 0.25f}};
-  for (const auto& [name, tolerance] : models) {
+  for (const auto& item : models) {
+    const std::string& name = item.first;
+    const float tolerance = item.second;
     SCOPED_TRACE(name);
     const std::string folder = kGolden + "/models/" + name;
     const auto model = load(folder, GetParam());
