@@ -169,7 +169,9 @@ TEST_P(AttentionTest, MatchesTheOracle) {
           exact_keys.push_back(ref::rotate(
               head_of(row_before, shape.k_offset, kv_head, c.head_dim, false), t, kTheta));
           exact_values.push_back(head_of(row_before, shape.v_offset, kv_head, c.head_dim, false));
-          if (t > 40 && t % 16 != 0 && t + 5 < length) continue;  // the oracle is slow
+          // The oracle is slow: short contexts, ends of segments, the last rows, a few between.
+          const bool checked = t < 20 || t + 3 >= length || (t + 1) % 256 <= 1 || t % 61 == 0;
+          if (!checked) continue;
           const auto query = head_of(row, shape.q_offset, head, c.head_dim, false);
           const auto held = ref::attend(query, keys, values, shape.scale);
           const auto exact_query =
@@ -219,7 +221,8 @@ TEST_P(AttentionTest, MatchesTheOracle) {
       isa_name(GetParam()), std::sqrt(error_squares / squares), worst_exact, worst_held);
 }
 
-// A sequence's rows, cut into chunks and computed with `neighbours` other sequences around it.
+// A sequence's rows, cut into chunks (the last size repeats) and computed with `neighbours` other
+// sequences around it.
 std::vector<float> run_chunks(Machine& machine, const AttentionShape& shape,
                               const std::vector<float>& sequence, std::vector<int> chunks,
                               std::vector<int32_t> blocks, int neighbours,
@@ -230,7 +233,7 @@ std::vector<float> run_chunks(Machine& machine, const AttentionShape& shape,
   std::vector<float> all;
   int at = 0;
   for (size_t c = 0; at < length; ++c) {
-    const int rows = std::min(chunks[c % chunks.size()], length - at);
+    const int rows = std::min(chunks[std::min(c, chunks.size() - 1)], length - at);
     std::vector<float> qkv;
     std::vector<SequenceSpan> spans;
     int first = 0, mine = 0;
@@ -273,8 +276,8 @@ TEST_P(AttentionTest, RowsDependOnNothingButThemselves) {
     const struct {
       std::vector<int> chunks;
       int threads, neighbours;
-    } runs[] = {{{length}, 2, 0}, {{256}, 2, 0},          {{1}, 1, 0},          {{1}, 3, 0},
-                {{7}, 3, 2},      {{1, 33, 2, 64}, 2, 1}, {{17, 100, 5}, 1, 3}, {{1}, 2, 3}};
+    } runs[] = {{{length}, 2, 0}, {{256}, 2, 0},          {{1}, 1, 0},          {{505, 1}, 3, 0},
+                {{400, 7}, 3, 2}, {{1, 33, 2, 64}, 2, 1}, {{17, 100, 5}, 1, 3}, {{590, 1}, 2, 3}};
     unsigned seed = 0;
     for (const auto& run : runs) {
       std::vector<int32_t> places = ids;
