@@ -168,8 +168,10 @@ class Planner {
       const int32_t end = (computed + rows) / block_tokens_ * block_tokens_;
       if (end > computed) rows = end - computed;
     }
-    for (int32_t b = block; (b + 1) * block_tokens_ <= computed + rows; ++b)
-      in_step_.insert(s->keys[static_cast<size_t>(b) + 1]);
+    if (kv_.prefix_cache()) {  // only then have sequences keys
+      for (int32_t b = block; (b + 1) * block_tokens_ <= computed + rows; ++b)
+        in_step_.insert(s->keys[static_cast<size_t>(b) + 1]);
+    }
     plan_.rows.push_back({s, computed, rows, -1});
     plan_.prompt_rows += rows;
   }

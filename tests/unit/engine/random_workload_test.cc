@@ -153,7 +153,7 @@ class Workload {
 
 TEST(RandomWorkload, EachRequestGetsWhatItGetsAlone) {
   uint64_t preemptions = 0, hits = 0;
-  for (uint32_t seed = 0; seed < 300; ++seed) {
+  for (uint32_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE(seed);
     Workload workload(seed);
     workload.run();
@@ -162,8 +162,8 @@ TEST(RandomWorkload, EachRequestGetsWhatItGetsAlone) {
     hits += workload.hits;
   }
   // Else the workloads test less than they should.
-  EXPECT_GT(preemptions, 300u);
-  EXPECT_GT(hits, 1000u);
+  EXPECT_GT(preemptions, 100u);
+  EXPECT_GT(hits, 300u);
 }
 
 }  // namespace
