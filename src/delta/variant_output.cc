@@ -37,7 +37,7 @@ Status check_output(const VariantOutput& output, const std::vector<TextChange>& 
                     "--weights-only:{}",
                     (fs::path(output.path).parent_path() / output.name).string(), list));
   }
-  if (!file_exists(output.path)) return {};
+  if (!is_directory(output.path)) return {};
   std::error_code error;
   for (fs::directory_iterator it(output.path, error), end; !error && it != end;
        it.increment(error)) {

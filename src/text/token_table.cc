@@ -3,13 +3,18 @@
 
 #include <xxhash.h>
 
-#include <bit>
-
 #include "base/check.h"
 
 namespace deltad {
 
-TokenTable::TokenTable(size_t ids) : spans_(ids), slots_(std::bit_ceil(2 * ids + 2), -1) {}
+namespace {
+
+constexpr size_t kFirstSlots = 1024;
+
+}  // namespace
+
+// The slots grow with the texts, not with the ids, of which a broken file may leave most out.
+TokenTable::TokenTable(size_t ids) : spans_(ids), slots_(kFirstSlots, -1) {}
 
 bool TokenTable::add(std::string_view text, int32_t id) {
   CHECK(id >= 0 && static_cast<size_t>(id) < spans_.size(), "a token id outside the table");
@@ -19,7 +24,9 @@ bool TokenTable::add(std::string_view text, int32_t id) {
   span = {static_cast<uint32_t>(block_.size()), static_cast<uint32_t>(text.size())};
   block_ += text;
   int32_t& entry = slots_[slot(text)];
-  if (entry < 0) entry = id;
+  if (entry >= 0) return true;
+  entry = id;
+  if (2 * ++used_ > slots_.size()) grow();
   return true;
 }
 
@@ -35,6 +42,14 @@ std::string_view TokenTable::text(int32_t id) const {
 }
 
 int32_t TokenTable::find(std::string_view text) const { return slots_[slot(text)]; }
+
+void TokenTable::grow() {
+  std::vector<int32_t> old(2 * slots_.size(), -1);
+  old.swap(slots_);
+  for (int32_t id : old) {
+    if (id >= 0) slots_[slot(text(id))] = id;
+  }
+}
 
 // Where text is, or the free slot where it would be.
 size_t TokenTable::slot(std::string_view wanted) const {

@@ -30,10 +30,12 @@ class TokenTable {
   static constexpr uint32_t kNone = UINT32_MAX;
 
   size_t slot(std::string_view text) const;
+  void grow();
 
   std::string block_;
   std::vector<Span> spans_;     // by id
-  std::vector<int32_t> slots_;  // open addressing, a power of two; -1 is free
+  std::vector<int32_t> slots_;  // open addressing, a power of two, at most half full; -1 is free
+  size_t used_ = 0;
 };
 
 }  // namespace deltad

@@ -194,6 +194,13 @@ Result<std::shared_ptr<const Tokenizer>> build_tokenizer(TokenizerSpec spec) {
     auto id = static_cast<int32_t>(i);
     if (spec.vocabulary.has(id)) texts.add(spec.vocabulary.text(id), id);
   }
+  for (const std::vector<int32_t>* around : {&spec.prefix, &spec.suffix}) {
+    for (int32_t id : *around) {
+      if (texts.has(id)) continue;
+      return invalid_argument(
+          fmt::format("the post-processor adds the id {}, which no token has", id));
+    }
+  }
   return std::shared_ptr<const Tokenizer>(std::make_shared<BpeTokenizer>(
       std::move(texts), std::move(special), AddedTokens(std::move(spec.added), normalized),
       spec.nfc, std::move(pre_tokenizer), std::move(bpe), std::move(spec.prefix),

@@ -79,6 +79,7 @@ Status read_merges(const JsonReader& model, TokenizerSpec& spec) {
 
 Result<TokenizerSpec> read_model(const JsonReader& root) {
   ASSIGN_OR_RETURN(JsonReader model, root.member("model"));
+  RETURN_IF_ERROR(model.object().status());
   ASSIGN_OR_RETURN(std::string_view type,
                    model.string_or("type", model.find("merges") ? "BPE" : ""));
   if (type != "BPE") return unsupported(model, type);

@@ -138,7 +138,7 @@ TEST_F(TextChangesTest, EndTokensThatOnlyTheConfigSays) {
   EXPECT_THAT(changes(), IsEmpty());
   edit("config.json", [](Json* json) { (*json)["eos_token_id"] = 4; });
   EXPECT_THAT(changes(), ElementsAre("generation_config.json"));
-  EXPECT_EQ(Json::parse(content_["generation_config.json"])["eos_token_id"], Json({4}));
+  EXPECT_EQ(Json::parse(content_["generation_config.json"])["eos_token_id"], Json({2, 4}));
 }
 
 TEST(VariantOutput, FileOrFolder) {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -69,7 +70,7 @@ TEST(KvSize, RefusesWhatCannotBe) {
 class MemoryBudget : public ::testing::Test {
  protected:
   void SetUp() override {
-    root_ = ::testing::TempDir() + "/memory_budget";
+    root_ = ::testing::TempDir() + "/memory_budget." + std::to_string(getpid());
     std::filesystem::remove_all(root_);
   }
   void TearDown() override { std::filesystem::remove_all(root_); }

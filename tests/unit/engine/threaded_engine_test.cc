@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <thread>
 
@@ -242,8 +243,11 @@ TEST(ThreadedEngine, ShutdownCancelsTheRestAtTheDeadline) {
   ASSERT_TRUE(engine->submit(inbox.request(numbers(20), 400)).ok());
   gate.wait_until_somebody_waits();
   std::thread closer([&] { engine->shutdown(Clock::real().now()); });
-  Inbox refused;
-  while (engine->submit(refused.request(numbers(5), 1)).ok()) std::this_thread::yield();
+  std::deque<Inbox> late;  // accepted until the shutdown is seen
+  do {
+    late.emplace_back();
+    std::this_thread::yield();
+  } while (engine->submit(late.back().request(numbers(5), 1)).ok());
   gate.open();
   closer.join();
   EXPECT_EQ(inbox.now().end.reason, FinishReason::kCancelled);

@@ -41,8 +41,10 @@ Files llama() {
 }
 
 std::string rendered(const TextAssets& assets) {
+  using nlohmann::ordered_json;
+  const ordered_json message = {{"role", "user"}, {"content", "Hi"}};
   auto text = assets.chat_template->render(
-      {{"messages", {{{"role", "user"}, {"content", "Hi"}}}}, {"add_generation_prompt", true}}, 0);
+      {{"messages", ordered_json::array({message})}, {"add_generation_prompt", true}}, 0);
   EXPECT_TRUE(text.ok()) << text.status().message();
   return text.ok() ? *text : "";
 }

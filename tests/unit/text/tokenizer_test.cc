@@ -213,11 +213,12 @@ TEST(Tokenizer, RefusesByName) {
     EXPECT_THAT(status.message(), HasSubstr(part)) << pointer;
   };
   const Code no = Code::kUnimplemented, bad = Code::kInvalidArgument;
+  const json lowercase = {{"type", "Lowercase"}};
   expect("/model/type", "Unigram", no, "model 'Unigram'");
   expect("/model/byte_fallback", true, no, "model.byte_fallback");
   expect("/model/end_of_word_suffix", "</w>", no, "model.end_of_word_suffix");
   expect("/normalizer", {{"type", "NFKC"}}, no, "normalizer 'NFKC'");
-  expect("/normalizer", {{"type", "Sequence"}, {"normalizers", {{{"type", "Lowercase"}}}}}, no,
+  expect("/normalizer", {{"type", "Sequence"}, {"normalizers", json::array({lowercase})}}, no,
          "normalizer.normalizers[0] 'Lowercase'");
   expect("/pre_tokenizer/type", "Metaspace", no, "pre_tokenizer 'Metaspace'");
   expect("/post_processor/type", "BertProcessing", no, "post_processor 'BertProcessing'");
@@ -242,7 +243,10 @@ TEST(Tokenizer, RefusesByName) {
   expect("/model/unk_token", "nothing", bad, "model.unk_token 'nothing'");
   expect("/added_tokens/1/content", 7, bad, "added_tokens[1].content is a number");
   expect("/added_tokens/1/content", std::string(5000, 'x'), bad, "added_tokens[1]");
-  expect("/model", "x", bad, "model");
+  expect("/model", "x", bad, "model is a string");
+  json around = json::parse(read_golden("tokenizer/llama3/tokenizer.json"))["post_processor"];
+  around["processors"][1]["special_tokens"]["<|begin|>"]["ids"] = json::array({600});
+  expect("/post_processor", around, bad, "the id 600");
   expect("/model/vocab", nullptr, bad, "model.vocab is missing");
 }
 
