@@ -48,8 +48,8 @@ struct TokenEvent {
   FinishReason reason =
       FinishReason::kNone;  // kFinished. kStop: an end or stop token, which is not delivered as
                             // kToken unless Request::deliver_stop_token
-  int32_t stop_token = -1;                                          // kFinished by kStop: which
-  Status status;                                                    // kFinished by kError
+  int32_t stop_token = -1;  // kFinished by kStop: which
+  Status status;            // kFinished by kError
   int32_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;  // kFinished
   TimePoint admitted{}, first_token{};  // kFinished: for metrics; zero if it never got there
 };
