@@ -42,8 +42,8 @@ constexpr std::array<std::string_view, 24> kOfAll = {
     "__hash__",    "__init__",    "__init_subclass__", "__le__",          "__lt__",
     "__ne__",      "__new__",     "__reduce__",        "__reduce_ex__",   "__repr__",
     "__setattr__", "__sizeof__",  "__str__",           "__subclasshook__"};
-constexpr std::array<std::string_view, 6> kOfFunctions = {
-    "__module__", "__call__", "__dict__", "__weakref__", "__globals__", "__code__"};
+constexpr std::array<std::string_view, 6> kOfFunctions = {"__module__",  "__call__",    "__dict__",
+                                                          "__weakref__", "__globals__", "__code__"};
 constexpr std::array<std::string_view, 22> kOfContainers = {
     "__len__",  "__iter__",          "__getitem__", "__contains__", "__add__",     "__mul__",
     "__rmul__", "__mod__",           "__rmod__",    "__reversed__", "__setitem__", "__delitem__",

@@ -30,7 +30,7 @@ Value map_attribute(Render& render, const Value& input, Arguments& a) {
     }
   }
   const auto path = std::make_shared<const AttributePath>(render, attribute);
-  return lazy(render, input, std::max(otherwise.depth(), path->depth()),
+  return lazy(render, "sync_do_map", input, std::max(otherwise.depth(), path->depth()),
               [path, otherwise](Render& r, Value* item) {
                 *item = path->get(r, *item, otherwise);
                 return true;
@@ -38,7 +38,7 @@ Value map_attribute(Render& render, const Value& input, Arguments& a) {
 }
 
 Value map(Render& render, const Value& input, Arguments& a) {
-  if (!truthy(render, input)) return over(render, {}, "generator");
+  if (!truthy(render, input)) return over(render, "sync_do_map", {});
   if (a.positional.empty()) {
     for (const auto& [name, v] : a.named) {
       if (name == "attribute") return map_attribute(render, input, a);
@@ -49,7 +49,7 @@ Value map(Render& render, const Value& input, Arguments& a) {
   const FilterFunction filter = find_filter(name);
   const auto arguments = std::make_shared<Arguments>(std::move(a));
   arguments->positional.erase(arguments->positional.begin());
-  return lazy(render, input, depth_of(*arguments),
+  return lazy(render, "sync_do_map", input, depth_of(*arguments),
               [filter, name, arguments](Render& r, Value* item) {
                 if (filter == nullptr) fail(fmt::format("No filter named '{}'.", name));
                 Arguments copy = *arguments;
@@ -60,7 +60,7 @@ Value map(Render& render, const Value& input, Arguments& a) {
 
 // select, reject, selectattr, rejectattr
 Value choose(Render& render, const Value& input, Arguments& a, bool by_attribute, bool wanted) {
-  if (!truthy(render, input)) return over(render, {}, "generator");
+  if (!truthy(render, input)) return over(render, "select_or_reject", {});
   const size_t skip = by_attribute ? 1 : 0;
   if (a.positional.size() < skip) fail("Missing parameter for attribute name");
   const auto path =
@@ -72,7 +72,7 @@ Value choose(Render& render, const Value& input, Arguments& a, bool by_attribute
   arguments->positional.erase(
       arguments->positional.begin(),
       arguments->positional.begin() + static_cast<long>(skip + (has_test ? 1 : 0)));
-  return lazy(render, input, std::max(depth_of(*arguments), path->depth()),
+  return lazy(render, "select_or_reject", input, std::max(depth_of(*arguments), path->depth()),
               [=](Render& r, Value* item) {
                 const Value v = path->get(r, *item);
                 if (!has_test) return truthy(r, v) == wanted;

@@ -126,7 +126,7 @@ Value unique(Render& render, const Value& input, Arguments& a) {
     seen.emplace(h, std::move(key));
     kept.push_back(item);
   }
-  return over(render, std::move(kept), "generator");
+  return over(render, "sync_do_unique", std::move(kept));
 }
 
 Value extreme(Render& render, const Value& input, Arguments& a, std::string_view name,

@@ -72,7 +72,7 @@ Value reverse(Render& render, const Value& input, Arguments& a) {
   std::vector<Value> items = to_vector(render, input);
   std::reverse(items.begin(), items.end());
   if (input.is(Kind::kIterator)) return render.list(std::move(items));
-  return over(render, std::move(items), reversed_type(input));
+  return over(render, nullptr, std::move(items), reversed_type(input));
 }
 
 Value list(Render& render, const Value& input, Arguments& a) {
@@ -82,10 +82,14 @@ Value list(Render& render, const Value& input, Arguments& a) {
 
 Value items(Render& render, const Value& input, Arguments& a) {
   Parameters("items", a, {});
-  if (input.is_undefined()) return over(render, {}, "generator");
-  if (!input.is(Kind::kDict)) fail("Can only get item pairs from a mapping.");
-  return lazy(render, render.make<View>(Kind::kView, input, View::Part::kItems), 0,
-              [](Render&, Value*) { return true; });
+  if (input.is_undefined()) return over(render, "do_items", {});
+  const bool mapping = input.is(Kind::kDict);
+  const Value source =
+      mapping ? render.make<View>(Kind::kView, input, View::Part::kItems) : render.tuple({Value()});
+  return lazy(render, "do_items", source, 0, [mapping](Render&, Value*) {
+    if (!mapping) fail("Can only get item pairs from a mapping.");
+    return true;
+  });
 }
 
 Value join(Render& render, const Value& input, Arguments& a) {
@@ -148,7 +152,7 @@ Value batch(Render& render, const Value& input, Arguments& a) {
     }
     batches.push_back(render.list(std::move(current)));
   }
-  return over(render, std::move(batches), "generator");
+  return over(render, "do_batch", std::move(batches));
 }
 
 Value slice_filter(Render& render, const Value& input, Arguments& a) {
@@ -171,7 +175,7 @@ Value slice_filter(Render& render, const Value& input, Arguments& a) {
       start = end;
     }
   }
-  return over(render, std::move(parts), "generator");
+  return over(render, "sync_do_slice", std::move(parts));
 }
 
 Value attr(Render& render, const Value& input, Arguments& a) {

@@ -129,7 +129,6 @@ Value indent(Render& render, const Value& input, Arguments& a) {
 
 Value truncate(Render& render, const Value& input, Arguments& a) {
   const Parameters p("truncate", a, {"length", "killwords", "end", "leeway"});
-  const std::string& s = must_be_text(input, "truncate");
   const Int length = p.has(0) ? index_of(p[0], "truncate") : 255;
   const Value end = p.has(2) ? p[2] : render.text("...");
   const Int leeway = p.has(3) && !p[3].is_none() ? index_of(p[3], "truncate") : 5;
@@ -139,7 +138,9 @@ Value truncate(Render& render, const Value& input, Arguments& a) {
     fail(fmt::format("expected length >= {}, got less", end.string().length));
   }
   if (leeway < 0) fail("expected leeway >= 0, got less");
-  if (static_cast<Int>(input.string().length) - length <= leeway) return input;
+  const auto input_length = length_of(input);
+  if (input_length && *input_length - length <= leeway) return input;
+  const std::string& s = must_be_text(input, "truncate");
   std::string kept = s.substr(0, utf8_offset(s, static_cast<size_t>(length - end_length)));
   if (!p.has(1) || !truthy(render, p[1])) kept = kept.substr(0, kept.rfind(' '));
   return binary(render, Op::kAdd, derived(render, input, std::move(kept)), end);

@@ -11,8 +11,9 @@ namespace {
 
 class LazyIterator final : public Iterator {
  public:
-  LazyIterator(Meter* meter, Render& render, const Value& source, int depth, ItemStep step)
-      : Iterator(meter, std::max(source.depth(), depth) + 1, "generator"),
+  LazyIterator(Meter* meter, Render& render, const char* name, const Value& source, int depth,
+               ItemStep step)
+      : Iterator(meter, std::max(source.depth(), depth) + 1, "generator", name),
         walk_(render, source),
         step_(std::move(step)) {}
 
@@ -34,8 +35,8 @@ class LazyIterator final : public Iterator {
 
 class VectorIterator final : public Iterator {
  public:
-  VectorIterator(Meter* meter, Value list, const char* type)
-      : Iterator(meter, list.depth() + 1, type), list_(std::move(list)) {}
+  VectorIterator(Meter* meter, Value list, const char* type, const char* name)
+      : Iterator(meter, list.depth() + 1, type, name), list_(std::move(list)) {}
 
   bool next(Render&, Value* out) override {
     if (at_ == list_.items().size()) return false;
@@ -143,12 +144,12 @@ std::vector<Value> to_vector(Render& render, const Value& v) {
   return items;
 }
 
-Value lazy(Render& render, const Value& source, int depth, ItemStep step) {
-  return render.make<LazyIterator>(Kind::kIterator, render, source, depth, std::move(step));
+Value lazy(Render& render, const char* name, const Value& source, int depth, ItemStep step) {
+  return render.make<LazyIterator>(Kind::kIterator, render, name, source, depth, std::move(step));
 }
 
-Value over(Render& render, std::vector<Value> items, const char* type) {
-  return render.make<VectorIterator>(Kind::kIterator, render.list(std::move(items)), type);
+Value over(Render& render, const char* name, std::vector<Value> items, const char* type) {
+  return render.make<VectorIterator>(Kind::kIterator, render.list(std::move(items)), type, name);
 }
 
 }  // namespace deltad::jinja

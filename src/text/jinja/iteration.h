@@ -30,9 +30,10 @@ std::vector<Value> to_vector(Render& render, const Value& v);
 // An iterator that maps or drops the items of another: step gives true and the item in *item, or
 // false to drop it.
 using ItemStep = std::function<bool(Render&, Value* item)>;
-// depth: of what step holds.
-Value lazy(Render& render, const Value& source, int depth, ItemStep step);
-// An iterator over items made already.
-Value over(Render& render, std::vector<Value> items, const char* type);
+// depth: of what step holds; name: of the Python function whose generator it stands for.
+Value lazy(Render& render, const char* name, const Value& source, int depth, ItemStep step);
+// An iterator over items made already: a generator, or with type one of Python's others.
+Value over(Render& render, const char* name, std::vector<Value> items,
+           const char* type = "generator");
 
 }  // namespace deltad::jinja

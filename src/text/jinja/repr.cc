@@ -41,6 +41,11 @@ void append_view(Render& render, std::string* out, const View& view) {
   out->append("])");
 }
 
+std::string iterator_kind(const Iterator& i) {
+  return i.name() == nullptr ? fmt::format("{} object", i.type())
+                             : fmt::format("{} object {}", i.type(), i.name());
+}
+
 std::string range_repr(const Range& r) {
   std::string out = "range(" + int_text(r.start) + ", " + int_text(r.stop);
   if (r.step != 1) out += ", " + int_text(r.step);
@@ -208,7 +213,7 @@ void append_repr(Render& render, std::string* out, const Value& v) {
       append_view(render, out, v.view());
       break;
     case Kind::kIterator:
-      out->append(address_text(fmt::format("{} object", v.iterator().type()), v.object()));
+      out->append(address_text(iterator_kind(v.iterator()), v.object()));
       break;
     case Kind::kObject:
       out->append(v.native().repr(render));

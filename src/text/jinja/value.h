@@ -220,12 +220,16 @@ class Render;
 // Walks once over something, computing as it goes.
 class Iterator : public Object {
  public:
-  Iterator(Meter* meter, int depth, const char* type) : Object(meter, 64, depth), type_(type) {}
+  // type: Python's name for it; name: of the function whose generator it is, or null.
+  Iterator(Meter* meter, int depth, const char* type, const char* name)
+      : Object(meter, 64, depth), type_(type), name_(name) {}
   virtual bool next(Render& render, Value* out) = 0;
-  const char* type() const { return type_; }  // Python's name for it
+  const char* type() const { return type_; }
+  const char* name() const { return name_; }
 
  private:
   const char* type_;
+  const char* name_;
 };
 
 // Arguments of a call.
