@@ -52,7 +52,7 @@ class Exchange {
   // Runs work beside everything else, on a thread where it may take long (a big body's parsing).
   virtual void post_aside(std::function<void()> work) = 0;
   // Called (like posted work) at most once, if the client leaves, or does not read what it is sent,
-  // before the answer is complete. At once if it has left already.
+  // before the answer has been given whole. At once if it has left already.
   virtual void on_disconnect(std::function<void()> callback) = 0;
 
   virtual void send(HttpResponse response) = 0;

@@ -262,7 +262,7 @@ void Connection::finish(uint64_t turn, bool close_connection) {
 }
 
 void Connection::on_disconnect(uint64_t turn, std::function<void()> callback) {
-  if (turn != turn_ || answer_ == Answer::kComplete || answer_ == Answer::kNone) return;
+  if (turn != turn_ || (answer_ != Answer::kWaiting && answer_ != Answer::kStreaming)) return;
   if (lost_) {
     callback();
   } else {
@@ -350,15 +350,16 @@ void Connection::complete() {
 void Connection::lost() {
   if (lost_) return;
   lost_ = true;
-  const bool answering =
-      answer_ == Answer::kWaiting || answer_ == Answer::kStreaming || answer_ == Answer::kEnded;
+  // Once the answer is given whole there is nothing to give up, sent or not.
+  const bool wanted = answer_ == Answer::kWaiting || answer_ == Answer::kStreaming;
+  const bool answering = wanted || answer_ == Answer::kEnded;
   pending_ = std::string();
   pending_written_.clear();
   std::function<void()> callback = std::move(on_disconnect_);
   on_disconnect_ = nullptr;
   error_code ignored;
   socket_.cancel(ignored);
-  if (callback) callback();
+  if (callback && wanted) callback();
   if (answering) home_->exchange_ended();
 }
 

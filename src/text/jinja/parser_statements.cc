@@ -2,8 +2,23 @@
 #include <algorithm>
 
 #include "text/jinja/parser.h"
+#include "text/jinja/unicode.h"
 
 namespace deltad::jinja {
+
+namespace {
+
+bool only_space(const Body& body) {
+  return std::all_of(body.begin(), body.end(), [](const Stmt* s) {
+    if (s->kind != NodeKind::kOutput) return false;
+    const auto& parts = static_cast<const Output*>(s)->parts;
+    return std::all_of(parts.begin(), parts.end(), [](const Expr* e) {
+      return e->kind == NodeKind::kData && strip(static_cast<const Data*>(e)->text).empty();
+    });
+  });
+}
+
+}  // namespace
 
 Body Parser::statements(const Ends* ends) {
   const Level level(&meter_.nesting, meter_.limits().depth, "expressions and blocks");
@@ -205,6 +220,9 @@ Stmt* Parser::block_statement() {
         current().line);
   }
   b->body = block_body(b, {"endblock"}, true);
+  if (b->required && !only_space(b->body)) {
+    fail("Required blocks can only contain comments or whitespace", current().line);
+  }
   skip_name(b->name);
   for (const Block* other : tree_->blocks) {
     if (other->name == b->name) fail(fmt::format("block '{}' defined twice", b->name), b->line);
