@@ -78,7 +78,7 @@ class FakeRouter final : public Router {
     MutexLock lock(mutex_);
     return cancelled_;
   }
-  // False if that does not happen within ten seconds.
+  // False if that does not happen within a minute.
   bool wait_submitted(size_t count) {
     return wait([&]() REQUIRES(mutex_) { return submitted_.size() >= count; });
   }
@@ -114,7 +114,7 @@ class FakeRouter final : public Router {
  private:
   template <typename Condition>
   bool wait(Condition condition) NO_THREAD_SAFETY_ANALYSIS {
-    const TimePoint deadline = Clock::real().now() + std::chrono::seconds(10);
+    const TimePoint deadline = Clock::real().now() + std::chrono::seconds(60);
     MutexLock lock(mutex_);
     while (!condition()) {
       if (!changed_.wait_until(mutex_, deadline)) return condition();

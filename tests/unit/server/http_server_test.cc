@@ -52,7 +52,7 @@ class KeepingHandler final : public HttpHandler {
 
   std::shared_ptr<Exchange> next() {
     std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, std::chrono::seconds(10),
+    if (!changed_.wait_for(lock, std::chrono::seconds(60),
                            [this] { return !exchanges_.empty(); })) {
       return nullptr;
     }
@@ -66,7 +66,7 @@ class KeepingHandler final : public HttpHandler {
   }
   bool wait_gone(int count) {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(10), [&] { return gone_ >= count; });
+    return changed_.wait_for(lock, std::chrono::seconds(60), [&] { return gone_ >= count; });
   }
   int gone() {
     const std::lock_guard lock(mutex_);
@@ -100,7 +100,7 @@ class HttpServerTest : public ::testing::Test {
   }
   template <typename Condition>
   static bool eventually(Condition condition) {
-    const TimePoint deadline = Clock::real().now() + std::chrono::seconds(10);
+    const TimePoint deadline = Clock::real().now() + std::chrono::seconds(60);
     while (!condition()) {
       if (Clock::real().now() > deadline) return false;
       std::this_thread::sleep_for(milliseconds(1));
@@ -359,7 +359,7 @@ TEST_F(HttpServerTest, DepartureIsSeenWhileWaiting) {
     EXPECT_EQ(server_->exchanges(), 1u);
   }
   EXPECT_TRUE(handler_.wait_gone(1));
-  EXPECT_TRUE(server_->wait_idle(Clock::real().now() + std::chrono::seconds(10)));
+  EXPECT_TRUE(server_->wait_idle(Clock::real().now() + std::chrono::seconds(60)));
 }
 
 TEST_F(HttpServerTest, DepartureIsSeenWhileStreaming) {
@@ -501,7 +501,7 @@ TEST_F(HttpServerTest, DrainFinishesWhatRuns) {
   EXPECT_TRUE(busy.read_to_end());
   EXPECT_NE(busy.received().find("Connection: close"), std::string::npos);
   EXPECT_EQ(busy.received().substr(busy.received().size() - 4), "done");
-  EXPECT_TRUE(server_->wait_idle(Clock::real().now() + std::chrono::seconds(10)));
+  EXPECT_TRUE(server_->wait_idle(Clock::real().now() + std::chrono::seconds(60)));
 }
 
 TEST_F(HttpServerTest, StopCutsWhatRunsAndLateWorkIsDropped) {
