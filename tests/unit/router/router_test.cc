@@ -1,0 +1,221 @@
+// The router over a fake engine and real variant files: names, one load for many, failed loads,
+// cancelling, shutdown.
+#include "router/router.h"
+
+#include <gmock/gmock.h>
+
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "base/mutex.h"
+#include "engine/base_model.h"
+#include "tests/support/temp_folder.h"
+
+namespace deltad {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Takes every request and ends it when told.
+class FakeEngine final : public Engine {
+ public:
+  Result<RequestHandle> submit(Request request) override {
+    MutexLock lock(mutex_);
+    requests_.push_back(std::move(request));
+    changed_.notify_all();
+    return static_cast<RequestHandle>(requests_.size());
+  }
+  Status check(const Request& request) const override {
+    return request.prompt.empty() ? invalid_argument("empty prompt") : Status();
+  }
+  void cancel(RequestHandle handle) override { finish(handle, FinishReason::kCancelled); }
+  void shutdown(TimePoint) override {}
+  EngineStats stats() const override { return {}; }
+  int32_t max_context() const override { return 100; }
+  bool healthy() const override { return true; }
+
+  void finish(RequestHandle handle, FinishReason reason) {
+    std::function<void(const TokenEvent&)> on_event;
+    {
+      MutexLock lock(mutex_);
+      on_event = requests_[handle - 1].on_event;
+    }
+    TokenEvent event;
+    event.kind = TokenEvent::Kind::kFinished;
+    event.reason = reason;
+    on_event(event);
+  }
+  // Waits until `count` requests have come; the variants they came with.
+  std::vector<VariantRef> wait_for(size_t count) {
+    MutexLock lock(mutex_);
+    while (requests_.size() < count) changed_.wait(mutex_);
+    std::vector<VariantRef> out;
+    for (const Request& request : requests_) out.push_back(request.variant);
+    return out;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Request> requests_ GUARDED_BY(mutex_);
+};
+
+// The end of each request, by its number.
+class Ends {
+ public:
+  Request request() {
+    MutexLock lock(mutex_);
+    const size_t index = ends_.size();
+    ends_.emplace_back();
+    Request r;
+    r.prompt = {1, 2, 3};
+    r.on_event = [this, index](const TokenEvent& event) {
+      if (event.kind != TokenEvent::Kind::kFinished) return;
+      MutexLock inner(mutex_);
+      ends_[index].push_back(event);
+      changed_.notify_all();
+    };
+    return r;
+  }
+  TokenEvent wait(size_t index) {
+    MutexLock lock(mutex_);
+    while (ends_[index].empty()) changed_.wait(mutex_);
+    EXPECT_EQ(ends_[index].size(), 1u);
+    return ends_[index].front();
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::vector<TokenEvent>> ends_ GUARDED_BY(mutex_);
+};
+
+class RouterTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    CpuBackendOptions backend;
+    backend.threads = 1;
+    backend.pin = false;
+    auto base = load_base_model(std::string(DELTAD_GOLDEN) + "/models/llama", backend, {});
+    ASSERT_TRUE(base.ok()) << base.status().message();
+    base_ = std::move(*base);
+    const std::string good =
+        std::string(DELTAD_GOLDEN) + "/variants/llama/llama-row-1.delta.safetensors";
+    broken_ = folder_.file("broken.delta.safetensors");
+    std::ofstream(broken_) << "no variant";
+    RouterOptions options;
+    options.base_name = "llama";
+    options.base_digest = base_->digest;
+    options.architecture = base_->config().architecture;
+    options.retry_seconds = 0.05;
+    auto router = Router::make(options, {{"row", good}, {"broken", broken_}}, base_->text,
+                               base_->table, *base_->backend, engine_);
+    ASSERT_TRUE(router.ok()) << router.status().message();
+    router_ = std::move(*router);
+    good_ = good;
+  }
+  Result<Router::Ticket> submit(const std::string& model) {
+    auto handle = router_->resolve(model);
+    if (!handle.ok()) return handle.status();
+    return router_->submit(*handle, ends_.request());
+  }
+  VariantInfo info(const std::string& name) {
+    for (const VariantInfo& v : router_->variants())
+      if (v.name == name) return v;
+    return {};
+  }
+
+  testing::TempFolder folder_;
+  std::string broken_, good_;
+  std::unique_ptr<BaseModel> base_;
+  FakeEngine engine_;
+  Ends ends_;
+  std::unique_ptr<Router> router_;
+};
+
+TEST_F(RouterTest, ResolvesNames) {
+  EXPECT_TRUE(router_->resolve("")->is_base);
+  EXPECT_TRUE(router_->resolve("llama")->is_base);
+  EXPECT_EQ(router_->resolve("row")->name, "row");
+  const Status unknown = router_->resolve("nobody").status();
+  EXPECT_EQ(unknown.code(), Code::kNotFound);
+  EXPECT_THAT(unknown.message(), HasSubstr("Models: llama, broken, row"));
+}
+
+TEST_F(RouterTest, ManyWaitersOneLoad) {
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(submit("row").ok());
+  const auto variants = engine_.wait_for(20);
+  for (const VariantRef& v : variants) {
+    ASSERT_NE(v, nullptr);
+    EXPECT_EQ(v, variants[0]);
+  }
+  EXPECT_EQ(info("row").loads, 1u);
+  EXPECT_EQ(info("row").state, VariantState::kResident);
+}
+
+TEST_F(RouterTest, TheBaseWaitsForNobody) {
+  ASSERT_TRUE(submit("llama").ok());
+  EXPECT_EQ(engine_.wait_for(1)[0], nullptr);
+}
+
+TEST_F(RouterTest, AFailedLoadFailsItsWaitersAndIsTriedAgainLater) {
+  ASSERT_TRUE(submit("broken").ok());
+  const TokenEvent end = ends_.wait(0);
+  EXPECT_EQ(end.reason, FinishReason::kError);
+  EXPECT_EQ(end.status.code(), Code::kUnavailable);
+  EXPECT_THAT(end.status.message(), HasSubstr("broken.delta.safetensors"));
+  EXPECT_EQ(info("broken").state, VariantState::kFailed);
+  std::filesystem::copy_file(good_, broken_, std::filesystem::copy_options::overwrite_existing);
+  // Within the back-off requests are refused with the reason; after it the load is tried again.
+  Result<Router::Ticket> again = submit("broken");
+  while (!again.ok()) {
+    EXPECT_EQ(again.status().code(), Code::kUnavailable);
+    std::this_thread::yield();
+    again = submit("broken");
+  }
+  engine_.wait_for(1);
+  EXPECT_EQ(info("broken").state, VariantState::kResident);
+}
+
+TEST_F(RouterTest, CancelReachesARequestWhereverItIs) {
+  const auto ticket = submit("row");
+  ASSERT_TRUE(ticket.ok());
+  router_->cancel(*ticket);  // parked, on its way or running
+  EXPECT_EQ(ends_.wait(0).reason, FinishReason::kCancelled);
+  router_->cancel(*ticket);  // a second time, and an unknown one: nothing happens
+  router_->cancel(12345);
+}
+
+TEST_F(RouterTest, WhatCanNeverRunCausesNoLoad) {
+  auto handle = router_->resolve("row");
+  Request request = ends_.request();
+  request.prompt.clear();
+  EXPECT_EQ(router_->submit(*handle, std::move(request)).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(info("row").state, VariantState::kRegistered);
+}
+
+TEST_F(RouterTest, ShutdownRefusesNewOnes) {
+  router_->shutdown(Clock::real().now());
+  EXPECT_EQ(submit("row").status().code(), Code::kUnavailable);
+  EXPECT_EQ(submit("llama").status().code(), Code::kUnavailable);
+}
+
+TEST(CatalogTest, RefusesWrongNamesAndPaths) {
+  const std::string good =
+      std::string(DELTAD_GOLDEN) + "/variants/llama/llama-row-1.delta.safetensors";
+  const auto error = [&](std::vector<VariantSource> sources) {
+    const auto catalog = Catalog::make("llama", sources, nullptr);
+    return catalog.ok() ? std::string() : catalog.status().message();
+  };
+  EXPECT_THAT(error({{"llama", good}}), HasSubstr("name of the base model"));
+  EXPECT_THAT(error({{"a", good}, {"a", good}}), HasSubstr("given twice"));
+  EXPECT_THAT(error({{"a b", good}}), HasSubstr("space"));
+  EXPECT_THAT(error({{"", good}}), HasSubstr("empty"));
+  EXPECT_THAT(error({{"a", "/nowhere"}}), HasSubstr("'/nowhere' does not exist"));
+  EXPECT_EQ(error({{"team/a.b:1", good}}), "");
+}
+
+}  // namespace
+}  // namespace deltad
