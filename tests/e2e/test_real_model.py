@@ -5,9 +5,11 @@ Needs .cache/models and .cache/variants (scripts/test makes them).
 import concurrent.futures
 import json
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
-from conftest import EXAMPLES, GOLDEN, MODEL, VARIANTS, running
+from conftest import EXAMPLES, GOLDEN, MODEL, VARIANTS, ctl, running
 
 NAMES = sorted(p.name for p in EXAMPLES.iterdir())
 REFERENCE = [json.loads(line) for line in (GOLDEN / "smollm2" / "reference.jsonl").open()]
@@ -92,3 +94,16 @@ def test_the_variants_answer_their_questions(server):
     with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
         verdicts = list(pool.map(right, jobs))
     assert sum(verdicts) >= 0.75 * len(jobs), sum(verdicts)
+
+
+def test_logits_and_hidden_states(tmp_path):
+    """Against fp32 by another implementation (tests/golden/smollm2: some rows and layers of one prompt)."""
+    want = load_file(GOLDEN / "smollm2" / "logits.safetensors")
+    ids = ",".join(map(str, want["input_ids"]))
+    for isa in ("", "scalar"):
+        ctl("logits", "--base", MODEL, "--ids", ids, "-o", tmp_path / "got.safetensors", "--hidden", *(["--isa", isa] if isa else []))
+        got = load_file(tmp_path / "got.safetensors")
+        assert np.abs(got["logits"][want["logit_rows"]] - want["logits"]).max() < 2 * MARGIN
+        for name, hidden in want.items():
+            if name.startswith("hidden."):
+                assert np.linalg.norm(got[name] - hidden) < 0.02 * np.linalg.norm(hidden), name
