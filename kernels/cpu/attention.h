@@ -34,6 +34,12 @@ struct AttentionTile {
   int rows;
   const float* query[kAttentionRows];  // each [head_dim]
   int32_t length[kAttentionRows];      // positions that the row attends to, from 0; ascending
+  // For fetching in time, no result depends on it: the worker reads blocks up to end_block, then
+  // probably those of next_cache and next_blocks (never null).
+  int32_t end_block;
+  const uint16_t* next_cache;
+  const int32_t* next_blocks;
+  int32_t next_block_count;  // at least 1
 };
 
 // A row's partial result: [padded_dim] weighted values, then the maximum, then the sum of weights.

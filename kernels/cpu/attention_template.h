@@ -47,13 +47,14 @@ F exp2(F x) {
 constexpr int kRowsHeld = Lanes::kRegisters >= 32 ? 12 : Lanes::kRegisters >= 8 ? 4 : 1;
 constexpr int kVectorsHeld = Lanes::kRegisters >= 32 ? 2 : 1;
 template <int Rows>
-constexpr int kBlocksHeld = Lanes::kRegisters - 2 >= 8 * (Rows + 2) ? 8
+constexpr int kBlocksHeld = Lanes::kRegisters - 2 >= 4 * (Rows + 2) ? 4
                             : Lanes::kRegisters - 2 >= (Rows + 2)
                                 ? (Lanes::kRegisters - 2) / (Rows + 2)
                                 : 1;
 
-// Most rows that are few; blocks beyond a segment whose keys are fetched early.
-constexpr int kFetchRows = 8, kBlocksAhead = 8;
+// With so few rows memory sets the pace, and what comes next is fetched meanwhile: a segment's
+// values during its scores, the next segment's keys during its weighted values.
+constexpr int kFetchRows = 8;
 
 int smaller(int a, int b) { return a < b ? a : b; }
 int larger(int a, int b) { return a > b ? a : b; }
@@ -73,8 +74,7 @@ void prepare(const AttentionTile& tile, AttentionScratch& scratch) {
   }
 }
 
-// Scores of R rows with the positions of B blocks. With few rows the memory sets the pace: then
-// what comes next is fetched meanwhile, the keys of the next B blocks and these blocks' values.
+// Scores of R rows with the positions of B blocks; fetches these blocks' values.
 template <int R, int B>
 void score_blocks(const float* query, int head_dim, const uint16_t* const* keys,
                   const uint16_t* const* values, float* scores) {
@@ -87,7 +87,6 @@ void score_blocks(const float* query, int head_dim, const uint16_t* const* keys,
     for (int b = 0; b < B; ++b) {
       k[b] = load_pairs(keys[b] + d * kKvTokens);
       if constexpr (R <= kFetchRows) {
-        __builtin_prefetch(keys[b + B] + d * kKvTokens);
         __builtin_prefetch(values[b] + d * kKvTokens);
       }
     }
@@ -110,7 +109,6 @@ void score_rows(int rows, const float* query, int head_dim, const uint16_t* cons
     return;
   }
   constexpr int B = kBlocksHeld<R>;
-  static_assert(B <= kBlocksAhead);
   int b = 0;
   for (; b + B <= blocks; b += B) {
     score_blocks<R, B>(query, head_dim, keys + b, values + b, scores + b * kKvTokens);
@@ -149,11 +147,11 @@ void softmax(float* scores, int n, float* maximum, float* sum) {
 }
 
 // Weighted values of R rows in N·16 dimensions. values: the segment's blocks at the first of these
-// dimensions. Beyond a row's own positions nothing is read into its sums, not even times zero: a
-// block's unused positions may hold anything.
+// dimensions. ahead: as many blocks whose keys come next. Beyond a row's own positions nothing is
+// read into its sums, not even times zero: a block's unused positions may hold anything.
 template <int R, int N>
 void weigh_block(const float* weights, const int* counts, const uint16_t* const* values,
-                 int padded_dim, float* out, int64_t out_stride) {
+                 const uint16_t* const* ahead, int padded_dim, float* out, int64_t out_stride) {
   F acc[R][N];
   for (int r = 0; r < R; ++r) {
     for (int i = 0; i < N; ++i) acc[r][i] = Lanes::set1(0.0f);
@@ -168,6 +166,10 @@ void weigh_block(const float* weights, const int* counts, const uint16_t* const*
     const uint16_t* at = values[t / kKvTokens] + t % kKvTokens * padded_dim;
     Pairs v[N];
     for (int i = 0; i < N; ++i) v[i] = load_pairs(at + 32 * i);
+    if constexpr (R <= kFetchRows) {
+      const uint16_t* fetched = ahead[t / kKvTokens] + t % kKvTokens * 16 * N;
+      for (int i = 0; i < N; ++i) __builtin_prefetch(fetched + 32 * i, 0, 2);
+    }
     for (int r = 0; r < R; ++r) {
       for (int i = 0; i < N; ++i) {
         acc[r][i] = add_products(acc[r][i], v[i], weights + r * kSegment + t);
@@ -198,17 +200,20 @@ void weigh_block(const float* weights, const int* counts, const uint16_t* const*
 
 template <int R, int N>
 void weigh_rows(int rows, int vectors, const float* weights, const int* counts,
-                const uint16_t* const* values, int padded_dim, float* out, int64_t out_stride) {
+                const uint16_t* const* values, const uint16_t* const* ahead, int padded_dim,
+                float* out, int64_t out_stride) {
   if (rows < R) {
     if constexpr (R > 1) {
-      weigh_rows<R - 1, N>(rows, vectors, weights, counts, values, padded_dim, out, out_stride);
+      weigh_rows<R - 1, N>(rows, vectors, weights, counts, values, ahead, padded_dim, out,
+                           out_stride);
     }
   } else if (vectors < N) {
     if constexpr (N > 1) {
-      weigh_rows<R, N - 1>(rows, vectors, weights, counts, values, padded_dim, out, out_stride);
+      weigh_rows<R, N - 1>(rows, vectors, weights, counts, values, ahead, padded_dim, out,
+                           out_stride);
     }
   } else {
-    weigh_block<R, N>(weights, counts, values, padded_dim, out, out_stride);
+    weigh_block<R, N>(weights, counts, values, ahead, padded_dim, out, out_stride);
   }
 }
 
@@ -221,13 +226,18 @@ void segment(const AttentionTile& tile, AttentionScratch& scratch, int segment, 
     longest = larger(longest, counts[r]);
   }
   const int blocks = (longest + kKvTokens - 1) / kKvTokens;
-  const int last_block = (tile.length[tile.rows - 1] - 1) / kKvTokens;
-  const uint16_t *keys[kSegmentBlocks + kBlocksAhead], *values[kSegmentBlocks];
-  for (int b = 0; b < blocks + kBlocksAhead; ++b) {
-    const int block = smaller(first / kKvTokens + b, last_block);
+  const uint16_t *keys[kSegmentBlocks], *values[kSegmentBlocks], *ahead[kSegmentBlocks];
+  for (int b = 0; b < blocks; ++b) {
+    const int block = first / kKvTokens + b, later = block + kSegmentBlocks;
     keys[b] = tile.cache + tile.blocks[block] * tile.block_stride;
+    values[b] = keys[b] + kKvTokens * tile.head_dim;
+    if (later < tile.end_block) {
+      ahead[b] = tile.cache + tile.blocks[later] * tile.block_stride;
+    } else {
+      const int next = smaller(smaller(later - tile.end_block, b), tile.next_block_count - 1);
+      ahead[b] = tile.next_cache + tile.next_blocks[next] * tile.block_stride;
+    }
   }
-  for (int b = 0; b < blocks; ++b) values[b] = keys[b] + kKvTokens * tile.head_dim;
 
   for (int r = 0; r < tile.rows; r += kRowsHeld) {
     score_rows<kRowsHeld>(smaller(tile.rows - r, kRowsHeld), scratch.query + r * kMaxHeadDim,
@@ -244,10 +254,13 @@ void segment(const AttentionTile& tile, AttentionScratch& scratch, int segment, 
     const int vectors = smaller((tile.padded_dim - d) / 16, kVectorsHeld);
     for (int r = 0; r < tile.rows; r += kRowsHeld) {
       weigh_rows<kRowsHeld, kVectorsHeld>(smaller(tile.rows - r, kRowsHeld), vectors,
-                                          scratch.scores + r * kSegment, counts + r, values,
+                                          scratch.scores + r * kSegment, counts + r, values, ahead,
                                           tile.padded_dim, partial + r * stride + d, stride);
     }
-    for (int b = 0; b < blocks; ++b) values[b] += 32 * kVectorsHeld;
+    for (int b = 0; b < blocks; ++b) {
+      values[b] += 32 * kVectorsHeld;
+      ahead[b] += kKvTokens * 16 * kVectorsHeld;
+    }
   }
 }
 

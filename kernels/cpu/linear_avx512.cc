@@ -54,10 +54,13 @@ void base_panel(const uint16_t* w, const char* x, int64_t columns, Sums sums, Er
   }
 }
 
+// Tiles whose W is read side by side by so many rows: as many as the registers hold.
+constexpr int streams_of(int32_t rows) { return rows <= 2 ? 8 : rows <= 6 ? 4 : 2; }
+
 template <int P>
 void base_tiles(const uint16_t* w, int64_t tiles, const char* x, int64_t columns, Sums sums,
                 Fetch& fetch) {
-  constexpr int kWide = P <= 2 ? 8 : P <= 6 ? 4 : 2;
+  constexpr int kWide = streams_of(P);
   const int64_t tile = columns * kTileRows;
   const Errand errand{&fetch, fetch.rate((tiles / kWide + tiles % kWide) *
                                          ((columns + kLineDwords - 1) / kLineDwords))};
@@ -125,6 +128,7 @@ constexpr BaseBlockFn kBaseBlock[kPanel + 1] = {
 
 struct BaseFp32 {
   static constexpr int64_t kLineColumns = 16;
+  static constexpr int64_t kColumnBytes = 4;
   static constexpr size_t kManyBytes = 2 * kBlockColumns * kTileRows * sizeof(float);
 
   static __m512 load(const void* x, int64_t c) {
@@ -133,6 +137,19 @@ struct BaseFp32 {
   static void store(void* out, int64_t c, __m512 v) {
     _mm512_storeu_ps(static_cast<float*>(out) + c, v);
   }
+  template <int T>
+  static DELTAD_INLINE void four_columns(__m512* acc, const uint16_t* w, int64_t tile,
+                                         const char* x) {
+    DELTAD_EACH(i, 2) {
+      const __m512 even = broadcast_float(x + 8 * i), odd = broadcast_float(x + 8 * i + 4);
+      DELTAD_EACH(t, T) {
+        const uint16_t* pair = w + t * tile + 2 * i * kTileRows;
+        acc[t] = _mm512_fmadd_ps(even_columns(pair), even, acc[t]);
+        acc[t] = _mm512_fmadd_ps(odd_columns(pair), odd, acc[t]);
+      }
+    }
+  }
+  static constexpr int64_t streams(int32_t rows) { return streams_of(rows); }
   static void few(const uint16_t* w, int64_t tiles, const char* x, int64_t columns, int32_t p,
                   Sums sums, Fetch& fetch) {
     kBaseTiles[p](w, tiles, x, columns, sums, fetch);

@@ -71,33 +71,37 @@ struct Errand {
   DELTAD_INLINE void line() const { fetch->lines(per_line); }
 };
 
-// The lines of T tiles' streams of W that lie kBytes further on (all T together): in the same
-// tiles, then in the T tiles that follow.
-template <int T>
+// The lines of T tiles' streams that lie kBytes further on (all T together): in the same tiles,
+// then in the T tiles that follow. kColumnBytes: of a column of one tile.
+constexpr int64_t kAheadBytes = 8192;
+constexpr int64_t kBaseColumnBytes = 2 * kTileRows, kSignColumnBytes = kTileRows / 8;
+template <int T, int64_t kColumnBytes = kBaseColumnBytes, int64_t kBytes = kAheadBytes>
 class Ahead {
  public:
-  Ahead(const uint16_t* w, int64_t columns)
-      : at_(w + kColumns * kTileRows), columns_(columns), left_(columns - kColumns) {
+  Ahead(const void* tiles, int64_t columns)
+      : at_(static_cast<const char*>(tiles) + kColumns * kColumnBytes),
+        tile_bytes_(columns * kColumnBytes),
+        columns_(columns),
+        left_(columns - kColumns) {
     cross();
   }
   DELTAD_INLINE void prefetch(int t, int64_t column) const {
-    _mm_prefetch(at_ + t * columns_ * kTileRows + column * kTileRows, _MM_HINT_T0);
+    _mm_prefetch(at_ + t * tile_bytes_ + column * kColumnBytes, _MM_HINT_T0);
   }
   DELTAD_INLINE void advance(int64_t columns) {
-    at_ += columns * kTileRows;
+    at_ += columns * kColumnBytes;
     left_ -= columns;
     if (left_ <= 0) cross();
   }
 
  private:
-  static constexpr int64_t kBytes = 8192;
-  static constexpr int64_t kColumns = kBytes / (T * 2 * kTileRows);
+  static constexpr int64_t kColumns = kBytes / (T * kColumnBytes);
 
   void cross() {
-    for (; left_ <= 0; left_ += columns_) at_ += (T - 1) * columns_ * kTileRows;
+    for (; left_ <= 0; left_ += columns_) at_ += (T - 1) * tile_bytes_;
   }
-  const uint16_t* at_;
-  int64_t columns_, left_;
+  const char* at_;
+  int64_t tile_bytes_, columns_, left_;
 };
 
 inline __m512i broadcast_dword(const char* p) {

@@ -2,13 +2,15 @@
 //   B::kLineColumns                    columns in a line of a panel
 //   B::load(x, c)                      16 values of an activation, as fp32
 //   B::store(out, c, v)                16 values of an activation, from fp32
+//   B::four_columns<T>(acc, w, tile, x)   four columns of T tiles and one row, of B::kColumnBytes
+//   B::streams(rows)                   tiles whose W is read side by side, at most kMostStreams
 //   B::few(w, tiles, x, columns, p, sums, fetch)   p ≤ kPanel rows: W from memory, all columns
 //   B::many<T>(w, x, panels, columns, sums, fetch, scratch)   more: block by block of columns
 //   B::kManyBytes                                  scratch of many
 // Included as linear_avx512_inl.h.
 #pragma once
 
-#include "kernels/cpu/linear_avx512_sign_inl.h"
+#include "kernels/cpu/linear_avx512_fused_inl.h"
 
 namespace deltad::cpu {
 namespace {
@@ -20,6 +22,11 @@ constexpr int64_t kManyTiles = 2;  // and for more, so that its sums stay in the
 // The sign bits of so many levels are fetched during the base product of their chunk, those of the
 // others during the sign products before them: so both read about as fast as memory delivers.
 constexpr int64_t kEarlyLevels = 4;
+
+// Bytes of the next chunk's W that are fetched during the sign products, when memory would idle:
+// behind those that the base product has called for (Ahead).
+constexpr int64_t kNextBytes = 8192;
+constexpr int64_t kMostStreams = 8;
 
 // prepared: panels of x if there are two rows or more; then, for each group, its rounded rows.
 template <typename B>
@@ -81,7 +88,8 @@ inline int64_t levels_of(const LinearJob& job) {
 template <typename B>
 size_t worker_bytes(const LinearJob& job) {
   return static_cast<size_t>((chunk_tiles(job) + 2) * job.m * kTileRows) * sizeof(float) +
-         kExpandedBytes + B::kManyBytes + static_cast<size_t>(levels_of(job)) * sizeof(Range);
+         kExpandedBytes + B::kManyBytes +
+         static_cast<size_t>(levels_of(job) + kMostStreams) * sizeof(Range);
 }
 
 struct Scratch {
@@ -151,25 +159,62 @@ void add_base(const LinearJob& job, const uint16_t* w, const char* x, int64_t ti
   if (tiles > 0) B::template many<1>(w, x, panels, job.columns, at, signs, scratch.many);
 }
 
+// What the base product of the next chunk reads first, in `streams` tiles side by side.
+inline int64_t next_weights(const uint16_t* w, int64_t columns, int64_t streams, Range* to) {
+  for (int64_t i = 0; i < streams; ++i)
+    to[i] = {reinterpret_cast<const char*>(w + i * kTileRows * columns) + kAheadBytes / streams,
+             kNextBytes / streams};
+  return streams;
+}
+
+// Whether base and signs are worked out together (linear_avx512_fused_inl.h).
+inline bool is_fused(const LinearJob& job) {
+  return job.m == 1 && job.group_count == 1 && job.groups[0].levels == 1;
+}
+
+template <typename B>
+void run_fused(const LinearJob& job, char* rounded, Sums sums, int64_t first_tile,
+               int64_t end_tile) {
+  const SignLevel& level = job.groups[0].level[0];
+  const Rounded x = rounded_at(rounded, 1, job.columns);
+  const int64_t tile_words = job.columns / kStepColumns;
+  for (int64_t tile = first_tile; tile < end_tile; tile += kFewTiles) {
+    const int64_t n = smaller(kFewTiles, end_tile - tile);
+    fused_tiles<B, kFusedTiles>(
+        job.w + tile * kTileRows * job.columns, static_cast<const char*>(job.x[0]),
+        {level.words + tile * tile_words, level.alpha + tile * kTileRows, tile_words, nullptr}, x,
+        job.columns, sums, n);
+    write_out(job, sums, tile, n, B::store);
+  }
+}
+
 template <typename B>
 void run(const LinearJob& job, const void* prepared, void* scratch_memory, int64_t first_tile,
          int64_t end_tile) {
   const auto* x = static_cast<const char*>(job.m < 2 ? job.x[0] : prepared);
   auto* rounded = static_cast<char*>(const_cast<void*>(prepared)) + panel_bytes<B>(job);
   const Scratch scratch = scratch_at<B>(job, scratch_memory);
+  if (is_fused(job)) return run_fused<B>(job, rounded, scratch.sums, first_tile, end_tile);
   const int64_t chunk = chunk_tiles(job);
   const int64_t tile_words = job.columns / kStepColumns;
   for (int64_t tile = first_tile; tile < end_tile; tile += chunk) {
     const int64_t n = smaller(chunk, end_tile - tile);
     const uint16_t* w = job.w + tile * kTileRows * job.columns;
     int64_t count = 0;
-    for (int32_t g = 0; g < job.group_count; ++g)
-      for (int32_t l = 0; l < job.groups[g].levels; ++l)
-        scratch.ranges[count++] = {
-            reinterpret_cast<const char*>(job.groups[g].level[l].words + tile * tile_words),
-            n * tile_words * static_cast<int64_t>(sizeof(uint64_t))};
+    for (int32_t g = 0; g < job.group_count; ++g) {
+      for (int32_t l = 0; l < job.groups[g].levels; ++l) {
+        const SignLevel& level = job.groups[g].level[l];
+        for (int64_t t = tile; t < tile + n; ++t)
+          _mm_prefetch(level.alpha + t * kTileRows, _MM_HINT_T1);
+        scratch.ranges[count++] = {reinterpret_cast<const char*>(level.words + tile * tile_words),
+                                   n * tile_words * static_cast<int64_t>(sizeof *level.words)};
+      }
+    }
     const int64_t early = smaller(count, kEarlyLevels);
-    Fetch first(scratch.ranges, early), rest(scratch.ranges + early, count - early);
+    const int64_t next =
+        next_weights(w + n * kTileRows * job.columns, job.columns,
+                     smaller(B::streams(job.m), end_tile - tile - n), scratch.ranges + count);
+    Fetch first(scratch.ranges, early), rest(scratch.ranges + early, count - early + next);
     add_base<B>(job, w, x, n, scratch, first);
     if (count > 0) add_signs(job, rounded, scratch, tile, n, count, rest);
     write_out(job, scratch.sums, tile, n, B::store);

@@ -51,10 +51,13 @@ void base_panel(const uint16_t* w, int64_t tile, const char* x, int64_t columns,
   }
 }
 
+// Tiles whose W is read side by side by so many rows: as many as the registers hold.
+constexpr int streams_of(int32_t rows) { return rows <= 3 ? 8 : rows <= 6 ? 4 : 2; }
+
 template <int P>
 void base_tiles(const uint16_t* w, int64_t tiles, const char* x, int64_t columns, Sums sums,
                 Fetch& fetch) {
-  constexpr int kWide = P <= 3 ? 8 : P <= 6 ? 4 : 2;
+  constexpr int kWide = streams_of(P);
   const int64_t tile = columns * kTileRows;
   const Errand errand{&fetch, fetch.rate((tiles / kWide + tiles % kWide) * ((columns + 31) / 32))};
   for (; tiles >= kWide; tiles -= kWide, w += kWide * tile, sums.at += kWide * sums.tile_stride)
@@ -78,6 +81,7 @@ constexpr BaseBlockFn kBaseBlock[kPanel + 1] = {
 
 struct BaseBf16 {
   static constexpr int64_t kLineColumns = 32;
+  static constexpr int64_t kColumnBytes = 2;
   static constexpr size_t kManyBytes = 0;
 
   static __m512 load(const void* x, int64_t c) {
@@ -88,6 +92,17 @@ struct BaseBf16 {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(static_cast<uint16_t*>(out) + c),
                         reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)));
   }
+  template <int T>
+  static DELTAD_INLINE void four_columns(__m512* acc, const uint16_t* w, int64_t tile,
+                                         const char* x) {
+    DELTAD_EACH(i, 2) {
+      const __m512i b = broadcast_dword(x + 4 * i);
+      DELTAD_EACH(t, T) {
+        acc[t] = dot_pairs(acc[t], _mm512_load_si512(w + t * tile + 2 * i * kTileRows), b);
+      }
+    }
+  }
+  static constexpr int64_t streams(int32_t rows) { return streams_of(rows); }
   static void few(const uint16_t* w, int64_t tiles, const char* x, int64_t columns, int32_t p,
                   Sums sums, Fetch& fetch) {
     kBaseTiles[p](w, tiles, x, columns, sums, fetch);

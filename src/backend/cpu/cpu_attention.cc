@@ -243,6 +243,17 @@ void CpuOps::attention(TensorView out, TensorView qkv, const AttentionShape& sha
           qkv.row<float>(row_of(tile, r)) + shape.q_offset + head_of(tile, r) * shape.head_dim;
       work.length[r] = length_of(tile, r);
     }
+    const auto blocks_of = [](const AttentionScratch::Tile& t) {
+      return ceil_div(t.span->first_position + t.span->end_row - t.span->first_row, cpu::kKvTokens);
+    };
+    work.end_block = only_segment < 0 ? blocks_of(tile) : (only_segment + 1) * cpu::kSegmentBlocks;
+    // Pieces are handed out in turn, so this worker's next is about a team further on.
+    const size_t ahead = std::min(static_cast<size_t>(i + team_.size()), scratch.pieces.size() - 1);
+    const auto& [next, next_segment] = scratch.pieces[ahead];
+    const int32_t next_block = std::max(next_segment, 0) * cpu::kSegmentBlocks;
+    work.next_cache = head_part(kv, layout, layer, next.kv_head);
+    work.next_blocks = next.span->blocks + next_block;
+    work.next_block_count = blocks_of(next) - next_block;
     kernels.prepare(work, own.kernel);
     if (only_segment >= 0) {
       kernels.segment(
