@@ -2,9 +2,9 @@
 
 load.py URL [--streams 64] [--tokens 128] [--prompt 512] [--arrivals 1.0] [--idle 1000] [--seconds 60]
 
---streams sequences generate all the time, each of the next model in /v1/models; new requests with --prompt tokens arrive --arrivals
-times a second. Checks first that every answer is whole (as many tokens as asked for), then reports the gaps between a stream's tokens
-(ITL), time to first token, tokens a second, and the server's own time on the HTTP path from /metrics.
+--streams sequences generate all the time, each of the next model in /v1/models and --tokens long on average; new requests with
+--prompt tokens arrive --arrivals times a second. Checks first that every answer is whole (as many tokens as asked for), then reports
+the gaps between a stream's tokens (ITL), time to first token, tokens a second, and the server's own time on the HTTP path from /metrics.
 """
 import argparse
 import asyncio
@@ -106,7 +106,8 @@ async def main() -> int:
     async def keep_streaming(i: int) -> None:
         turn = 0
         while time.monotonic() < end:
-            await client.stream(models[(i + turn) % len(models)], prompt(16), a.tokens)
+            length = rng.randrange(a.tokens // 2, a.tokens * 3 // 2)  # so that streams do not end all at once
+            await client.stream(models[(i + turn) % len(models)], prompt(16), length)
             turn += 1
 
     async def keep_arriving() -> None:

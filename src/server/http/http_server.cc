@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/scheduling.h"
 #include "server/http/connection.h"
 
 namespace deltad {
@@ -75,7 +76,10 @@ class HttpServerImpl final : public HttpServer {
       if (error) log_error("accepting connections failed");
     });
     for (int i = 0; i < std::max(1, home_->options.threads); ++i) {
-      threads_.emplace_back([home = home_] { run_loop(home->io); });
+      threads_.emplace_back([home = home_] {
+        run_soon_after_waking();
+        run_loop(home->io);
+      });
     }
     threads_.emplace_back([home = home_] { run_loop(home->aside); });
   }

@@ -205,7 +205,8 @@ void Generation::send_piece(size_t index, TimePoint at, bool at_end) {
     return;
   }
   begin_choice(index);
-  if (!at_end && !choice.stream.has_text()) return;
+  // Whoever asked for ids gets each at once, also of a token that completes no character.
+  if (!at_end && !choice.stream.has_text() && !plan_.sampling.return_token_ids) return;
   const Piece piece = choice.stream.take();
   if (piece.text.empty() && piece.tokens.empty() &&
       (piece.ids.empty() || !plan_.sampling.return_token_ids)) {

@@ -181,6 +181,18 @@ TEST_F(StreamingTest, TokenIds) {
             nlohmann::ordered_json({int{kBos}, 'x'}));
 }
 
+TEST_F(StreamingTest, TokenIdsDoNotWaitForText) {
+  const auto answer = chat(R"("stream":true,"return_token_ids":true)");
+  router_.token(0, 0xC3);  // half of a character
+  answer->pump();
+  ASSERT_EQ(answer->chunks().size(), 2u);
+  const auto choice = answer->chunks()[1]["choices"][0];
+  EXPECT_EQ(choice["token_ids"].dump(), "[195]");
+  EXPECT_EQ(choice["delta"].value("content", ""), "");
+  give(answer, 0, "\xA9");
+  EXPECT_EQ(text_of(answer->chunks(), 0, true), "\xC3\xA9");
+}
+
 TEST_F(StreamingTest, ErrorBeforeTheFirstTokenIsAPlainStatus) {
   const auto answer = chat(R"("stream":true,"model":"org/poet")");
   router_.finish(0, FinishReason::kError, 0, unavailable("variant 'org/poet' cannot be loaded"));
