@@ -1,26 +1,21 @@
-// Chat templates against what jinja2 renders: tests/golden/templates/cases.jsonl, a case a line.
+// Chat templates against what jinja2 renders: tests/golden/templates/cases.jsonl.gz, a case
+// a line.
 #include "text/chat_template.h"
 
 #include <gtest/gtest.h>
 
 #include <ctime>
-#include <fstream>
-#include <sstream>
 #include <thread>
 #include <vector>
+
+#include "golden_lines.h"
 
 namespace deltad {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string golden(const std::string& name) {
-  std::ifstream in(std::string(DELTAD_GOLDEN "/templates/") + name, std::ios::binary);
-  EXPECT_TRUE(in.good()) << name;
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
+std::string golden(const std::string& name) { return read_golden("templates/" + name); }
 
 int64_t unix_seconds(const std::string& iso) {
   std::tm t{};
@@ -84,13 +79,10 @@ std::string mismatch(const Json& c, const Outcome& got) {
 }
 
 TEST(ChatTemplateTest, RendersAllGoldenCasesAsJinja) {
-  std::istringstream lines(golden("cases.jsonl"));
-  std::string line;
   int cases = 0;
   std::string failed;
-  while (std::getline(lines, line)) {
+  for (const Json& c : golden_lines<Json>("templates/cases.jsonl.gz")) {
     ++cases;
-    const Json c = Json::parse(line);
     const std::string name = c["name"];
     const std::string source =
         c.contains("source") ? c["source"].get<std::string>() : golden(c["template"]);

@@ -75,9 +75,9 @@ Status status_of(const std::string& tokenizer_json) {
 TEST(Tokenizer, SmolLm2) {
   auto tokenizer = load("smollm2/tokenizer.json");
   EXPECT_EQ(tokenizer->vocab_size(), 49152);
-  expect_vectors(*tokenizer, "tokenizer/smollm2/vectors.jsonl", 1200);
-  expect_decoding(*tokenizer, "tokenizer/smollm2/decode.jsonl");
-  expect_tokens(*tokenizer, "tokenizer/smollm2/tokens.jsonl");
+  expect_vectors(*tokenizer, "tokenizer/smollm2/vectors.jsonl.gz", 1200);
+  expect_decoding(*tokenizer, "tokenizer/smollm2/decode.jsonl.gz");
+  expect_tokens(*tokenizer, "tokenizer/smollm2/tokens.jsonl.gz");
 }
 
 // Added tokens of all kinds, and the pre-tokenizers and normalizers of other families.
@@ -85,9 +85,9 @@ TEST(Tokenizer, OtherLayouts) {
   for (std::string name : {"gpt2", "smollm", "llama3", "qwen2"}) {
     SCOPED_TRACE(name);
     auto tokenizer = load("tokenizer/" + name + "/tokenizer.json");
-    expect_vectors(*tokenizer, "tokenizer/" + name + "/vectors.jsonl", 150);
-    expect_decoding(*tokenizer, "tokenizer/" + name + "/decode.jsonl");
-    expect_tokens(*tokenizer, "tokenizer/" + name + "/tokens.jsonl");
+    expect_vectors(*tokenizer, "tokenizer/" + name + "/vectors.jsonl.gz", 150);
+    expect_decoding(*tokenizer, "tokenizer/" + name + "/decode.jsonl.gz");
+    expect_tokens(*tokenizer, "tokenizer/" + name + "/tokens.jsonl.gz");
   }
 }
 
