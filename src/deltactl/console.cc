@@ -1,11 +1,12 @@
 #include "deltactl/console.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <exception>
+
+#include "base/worker_team.h"
 
 namespace deltad {
 
@@ -50,10 +51,7 @@ void add_json_option(CLI::App* command, bool* json) {
 }
 
 int thread_count(int asked) {
-  if (asked > 0) return asked;
-  cpu_set_t mask;
-  if (sched_getaffinity(0, sizeof mask, &mask) != 0) return 1;
-  return CPU_COUNT(&mask);
+  return asked > 0 ? asked : WorkerTeam::cores();
 }
 
 void print_json(const nlohmann::ordered_json& document) {

@@ -132,14 +132,18 @@ bool set_listen(const YAML::Node& node, Config& config) {
   return true;
 }
 
-bool set_origins(const YAML::Node& node, Config& config) {
-  if (!node.IsSequence()) return false;
-  config.cors_origins.clear();
-  for (const YAML::Node& origin : node) {
-    if (!origin.IsScalar() || origin.Scalar().empty()) return false;
-    config.cors_origins.push_back(origin.Scalar());
-  }
-  return true;
+template <typename Field>
+Setter texts(Field field) {
+  return [=](const YAML::Node& node, Config& config) {
+    if (!node.IsSequence()) return false;
+    std::vector<std::string> list;
+    for (const YAML::Node& item : node) {
+      if (!item.IsScalar() || item.Scalar().empty()) return false;
+      list.push_back(item.Scalar());
+    }
+    field(config) = std::move(list);
+    return true;
+  };
 }
 
 bool set_variants(const YAML::Node& node, Config& config) {
@@ -167,7 +171,10 @@ const std::vector<Key>& server_keys() {
        positive_seconds([](Config& c) -> Duration& { return c.http.idle_timeout; })},
       {"drain_seconds", "a number of seconds above 0",
        positive_seconds([](Config& c) -> double& { return c.drain_seconds; })},
-      {"cors_origins", "a list of origins", set_origins},
+      {"cors_origins", "a list of origins",
+       texts([](Config& c) -> std::vector<std::string>& { return c.cors_origins; })},
+      {"api_keys", "a list of keys",
+       texts([](Config& c) -> std::vector<std::string>& { return c.api_keys; })},
   };
   return keys;
 }

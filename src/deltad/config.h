@@ -23,6 +23,7 @@ struct Config {
   HttpOptions http;
   double drain_seconds = 30;  // for running requests after SIGTERM
   std::vector<std::string> cors_origins = {"*"};
+  std::vector<std::string> api_keys;  // none: open to all
   EngineOptions engine;
   CpuBackendOptions cpu;
   RouterOptions router;  // names and digests are filled in once the base is known

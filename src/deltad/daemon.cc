@@ -38,7 +38,7 @@ class LoadingLog {
 
 }  // namespace
 
-Daemon::Daemon(const Config& config) : config_(config), api_(ApiOptions{config.cors_origins, {}}) {}
+Daemon::Daemon(const Config& config) : config_(config), api_(ApiOptions{config.cors_origins, config.api_keys}) {}
 
 Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config,
                                               std::function<void()> on_failure) {

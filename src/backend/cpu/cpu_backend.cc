@@ -1,30 +1,19 @@
 // CpuBackend: weights, worker team and ops on this machine's CPU. Owned by main; see
 // backend/backend.h for who may call what.
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <memory>
-#include <thread>
 #include <utility>
 
 #include "backend/backend.h"
 #include "backend/cpu/cpu_ops.h"
 #include "backend/cpu/cpu_weights.h"
+#include "base/worker_team.h"
 
 namespace deltad {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-
-int cores_of_affinity_mask() {
-#if defined(__linux__)
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-#endif
-  const unsigned n = std::thread::hardware_concurrency();
-  return n == 0 ? 1 : static_cast<int>(n);
-}
 
 class CpuBackend final : public Backend {
  public:
@@ -63,7 +52,7 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuBackendOptions& optio
   if (options.threads < 0 || options.threads > kMaxThreads)
     return invalid_argument(
         fmt::format("threads is {}, expected 0 (one a core) to {}", options.threads, kMaxThreads));
-  const int threads = options.threads > 0 ? options.threads : cores_of_affinity_mask();
+  const int threads = options.threads > 0 ? options.threads : WorkerTeam::cores();
   return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(isa, threads, options.pin));
 }
 

@@ -26,7 +26,7 @@ base_name: smol
 variants: {coder: v/coder.delta.safetensors, team/legal: /v/legal}
 log: warning
 server: {listen: "[::1]:9000", io_threads: 3, max_body: 1MiB, max_connections: 10, header_seconds: 2,
-         idle_seconds: 3.5, drain_seconds: 4, cors_origins: [https://a, https://b]}
+         idle_seconds: 3.5, drain_seconds: 4, cors_origins: [https://a, https://b], api_keys: [secret]}
 engine: {kv_cache: 512KiB, max_context: 100, max_step_rows: 64, max_running: 5, max_waiting: 6, step_milliseconds: 50,
          prefix_cache: false}
 cpu: {threads: 2, pin: false, isa: avx2}
@@ -49,6 +49,7 @@ variant_loading: {threads: 2, max_parked: 7, retry_seconds: 0.5}
   EXPECT_EQ(config.http.idle_timeout, std::chrono::milliseconds(3500));
   EXPECT_EQ(config.drain_seconds, 4);
   EXPECT_EQ(config.cors_origins, (std::vector<std::string>{"https://a", "https://b"}));
+  EXPECT_EQ(config.api_keys, std::vector<std::string>{"secret"});
   EXPECT_EQ(config.engine.kv_bytes, 512 << 10);
   EXPECT_EQ(config.engine.max_context, 100);
   EXPECT_EQ(config.engine.max_step_rows, 64);
@@ -76,6 +77,7 @@ TEST(Config, NamesKeyLineAndWhatIsAllowed) {
               HasSubstr("key 'server.listen': expected ADDRESS:PORT"));
   EXPECT_THAT(error_of("server: 3\n"), HasSubstr("key 'server': expected a map"));
   EXPECT_THAT(error_of("variants: [a, b]\n"), HasSubstr("expected a map of NAME: PATH"));
+  EXPECT_THAT(error_of("server: {api_keys: secret}\n"), HasSubstr("expected a list of keys"));
   EXPECT_THAT(error_of("engine: {kv_cache: 2GB}\n"),
               HasSubstr("expected auto or a size such as 2GiB"));
   EXPECT_THAT(error_of("engine: {step_milliseconds: .nan}\n"),
