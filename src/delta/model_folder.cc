@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "delta/text_changes.h"
+#include "delta/checkpoint_text.h"
 #include "delta/variant_path.h"
 #include "delta/variant_text.h"
 #include "io/gguf.h"
@@ -111,7 +111,7 @@ Status write_model_files(const Checkpoint& base, const std::string& variant_path
   if (generation.empty()) generation = generation_json(base.config());
   RETURN_IF_ERROR(write(folder, "generation_config.json", generation));
 
-  ASSIGN_OR_RETURN(const auto base_assets, base_text(base));
+  ASSIGN_OR_RETURN(const auto base_assets, checkpoint_text(base));
   ASSIGN_OR_RETURN(std::string tokenizer, text_file("tokenizer.json"));
   ASSIGN_OR_RETURN(std::string settings, text_file("tokenizer_config.json"));
   if (base_assets == nullptr && tokenizer.empty()) return {};  // served by token ids only

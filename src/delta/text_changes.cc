@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "delta/checkpoint_text.h"
 #include "delta/tokenizer_difference.h"
 #include "io/gguf.h"
 
@@ -47,7 +48,7 @@ class TextComparer {
     if (all_same && (tune_.checkpoint() == nullptr ||
                      tune_.checkpoint()->config().eos_ids == base_.config().eos_ids))
       return std::move(changes_);
-    ASSIGN_OR_RETURN(const auto theirs, base_text(base_));
+    ASSIGN_OR_RETURN(const auto theirs, checkpoint_text(base_));
     if (theirs == nullptr) {
       take_unlike("tokenizer.json");
       take_unlike("tokenizer_config.json");
@@ -131,12 +132,6 @@ class TextComparer {
 };
 
 }  // namespace
-
-Result<std::shared_ptr<const TextAssets>> base_text(const Checkpoint& base) {
-  if (base.gguf() != nullptr) return load_text_assets(*base.gguf());
-  if (base.text_file("tokenizer.json").empty()) return std::shared_ptr<const TextAssets>();
-  return load_text_assets([&](const std::string& name) { return base.text_file(name); }, nullptr);
-}
 
 Result<std::vector<TextChange>> text_changes(const Checkpoint& base, const Tune& tune) {
   return TextComparer(base, tune).run();

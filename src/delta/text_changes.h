@@ -3,14 +3,12 @@
 // be a GGUF file and libraries write the same content in many ways. Main thread.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "delta/tune.h"
 #include "model/checkpoint.h"
-#include "text/text_assets.h"
 
 namespace deltad {
 
@@ -22,8 +20,5 @@ struct TextChange {
 
 // Empty if the base's files hold for the fine-tune as well.
 Result<std::vector<TextChange>> text_changes(const Checkpoint& base, const Tune& tune);
-
-// The base's own; null if it has no tokenizer.
-Result<std::shared_ptr<const TextAssets>> base_text(const Checkpoint& base);
 
 }  // namespace deltad

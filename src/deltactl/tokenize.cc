@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "delta/checkpoint_text.h"
 #include "deltactl/commands.h"
 #include "deltactl/console.h"
 #include "deltactl/model_session.h"
@@ -24,7 +25,9 @@ struct Options {
 
 Result<std::shared_ptr<const TextAssets>> open_text(const std::string& path) {
   ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::open(path));
-  return checkpoint_text(*checkpoint);
+  ASSIGN_OR_RETURN(auto text, checkpoint_text(*checkpoint));
+  if (!text) return not_found(fmt::format("{}: no tokenizer.json", path));
+  return text;
 }
 
 // Calls work with each line's JSON, and prints what it gives as a line.

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "base/log.h"
+#include "delta/checkpoint_text.h"
 #include "delta/variant_path.h"
 #include "server/openai/generation_plan.h"
 
@@ -36,9 +37,15 @@ class LoadingLog {
   std::atomic<int> seen_{0};
 };
 
+Status no_tokenizer(const std::string& base) {
+  return invalid_argument(
+      fmt::format("{}: no tokenizer.json: text cannot be served without one", base));
+}
+
 }  // namespace
 
-Daemon::Daemon(const Config& config) : config_(config), api_(ApiOptions{config.cors_origins, config.api_keys}) {}
+Daemon::Daemon(const Config& config)
+    : config_(config), api_(ApiOptions{config.cors_origins, config.api_keys}) {}
 
 Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config,
                                               std::function<void()> on_failure) {
@@ -73,9 +80,7 @@ Status Daemon::load() {
   ASSIGN_OR_RETURN(
       base_, load_base_model(config_.base, config_.cpu,
                              [&](int64_t done, int64_t total) { progress.update(done, total); }));
-  if (!base_->text)
-    return invalid_argument(
-        fmt::format("{}: no tokenizer.json: text cannot be served without one", config_.base));
+  if (!base_->text) return no_tokenizer(config_.base);
   ASSIGN_OR_RETURN(engine_,
                    Engine::make(base_->config(), base_->table, *base_->backend, config_.engine));
   RouterOptions options = config_.router;
@@ -118,6 +123,7 @@ void Daemon::drain() {
 Status check_files(const Config& config) {
   ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::open(config.base));
   ASSIGN_OR_RETURN(const auto text, checkpoint_text(*checkpoint));
+  if (!text) return no_tokenizer(config.base);
   const std::string own_name = model_name_of(config.base);
   RETURN_IF_ERROR(Catalog::make(served_name(config, own_name), config.variants, text).status());
   for (const VariantSource& variant : config.variants) {

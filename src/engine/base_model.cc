@@ -1,9 +1,11 @@
 #include "engine/base_model.h"
 
+#include <algorithm>
 #include <filesystem>
-#include <thread>
 
 #include "base/log.h"
+#include "base/worker_team.h"
+#include "delta/checkpoint_text.h"
 
 namespace deltad {
 namespace {
@@ -18,30 +20,20 @@ std::string model_name_of(const std::string& path) {
   return clean.extension() == ".gguf" ? clean.stem().string() : clean.filename().string();
 }
 
-Result<std::shared_ptr<const TextAssets>> checkpoint_text(const Checkpoint& checkpoint) {
-  if (checkpoint.gguf() != nullptr) return load_text_assets(*checkpoint.gguf());
-  return load_text_assets([&](const std::string& name) { return checkpoint.text_file(name); },
-                          nullptr);
-}
-
 Result<std::unique_ptr<BaseModel>> load_base_model(const std::string& path,
                                                    const CpuBackendOptions& backend,
                                                    const Progress& progress) {
   auto model = std::make_unique<BaseModel>();
   model->name = model_name_of(path);
   ASSIGN_OR_RETURN(model->checkpoint, Checkpoint::open(path));
-  if (model->checkpoint->gguf() == nullptr &&
-      model->checkpoint->text_file("tokenizer.json").empty()) {
+  ASSIGN_OR_RETURN(model->text, checkpoint_text(*model->checkpoint));
+  if (!model->text)
     log_warning("{} has no tokenizer.json: only token ids can be given and returned", path);
-  } else {
-    ASSIGN_OR_RETURN(model->text, checkpoint_text(*model->checkpoint));
-  }
   ASSIGN_OR_RETURN(model->digest, base_digest(*model->checkpoint));
   model->table = make_weight_table(model->config());
   ASSIGN_OR_RETURN(model->backend, make_cpu_backend(backend));
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
   RETURN_IF_ERROR(load_base(*model->checkpoint, model->table, *model->backend,
-                            std::min(kMostReaders, std::max(1, cores)), progress));
+                            std::min(kMostReaders, WorkerTeam::cores()), progress));
   return model;
 }
 

@@ -33,7 +33,4 @@ Result<std::unique_ptr<BaseModel>> load_base_model(const std::string& path,
                                                    const CpuBackendOptions& backend,
                                                    const Progress& progress);
 
-// The text assets of a model on disk, whatever its form.
-Result<std::shared_ptr<const TextAssets>> checkpoint_text(const Checkpoint& checkpoint);
-
 }  // namespace deltad
