@@ -4,6 +4,7 @@
       [--gguf BASE.gguf [--adapter LORA]]                             weights from a GGUF (rounded to bf16), plus an adapter
   quality.py served URL MODEL NAME OUT.jsonl                          greedy answers by a running deltad
   quality.py compare SERVED.jsonl REFERENCE.jsonl …                   verdicts that changed, and whether each began at a close call
+  quality.py base MODEL_FOLDER --gguf BASE.gguf                      puts the GGUF's weights, in bf16, into a model folder
   quality.py table FOLDER                                             exact match of every FORM/NAME.jsonl in a folder, in per cent
 
 NAME is a task in examples/variants; its 60 questions are asked as the only user message, greedy, 64 tokens at most. An answer is right
@@ -38,14 +39,20 @@ def right(row: dict) -> bool:
     return row["text"] == row["expected"]
 
 
+def gguf_model(path: str):
+    """The weights as deltad holds them: rounded to bf16."""
+    import torch
+    from transformers import AutoModelForCausalLM
+    at = pathlib.Path(path)
+    return AutoModelForCausalLM.from_pretrained(at.parent, gguf_file=at.name, dtype=torch.float32).to(torch.bfloat16)
+
+
 def reference(folder: str, name: str, out: str, gguf: str | None, adapter: str | None) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
     if gguf:
-        at = pathlib.Path(gguf)
-        model = AutoModelForCausalLM.from_pretrained(at.parent, gguf_file=at.name, dtype=torch.float32)
-        model = model.to(torch.bfloat16).to(torch.float32).eval()  # as deltad holds it
+        model = gguf_model(gguf).to(torch.float32).eval()
     else:
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     if adapter:
@@ -143,6 +150,8 @@ def main() -> int:
     p.add_argument("folder"), p.add_argument("name"), p.add_argument("out"), p.add_argument("--gguf"), p.add_argument("--adapter")
     p = commands.add_parser("served")
     p.add_argument("url"), p.add_argument("model"), p.add_argument("name"), p.add_argument("out")
+    p = commands.add_parser("base")
+    p.add_argument("folder"), p.add_argument("--gguf", required=True)
     p = commands.add_parser("compare")
     p.add_argument("pairs", nargs="+")
     p = commands.add_parser("table")
@@ -152,6 +161,8 @@ def main() -> int:
         reference(a.folder, a.name, a.out, a.gguf, a.adapter)
     elif a.command == "served":
         served(a.url, a.model, a.name, a.out)
+    elif a.command == "base":
+        gguf_model(a.gguf).save_pretrained(a.folder)
     elif a.command == "compare":
         return compare(a.pairs)
     else:

@@ -56,6 +56,7 @@ void Connection::start(bool refuse) {
   error_code ignored;
   socket_.set_option(tcp::no_delay(true), ignored);
   socket_.set_option(net::socket_base::keep_alive(true), ignored);
+  socket_.non_blocking(true, ignored);  // for flush()
   net::co_spawn(strand_, serve(refuse), [self = shared_from_this()](std::exception_ptr error) {
     if (!error) return;
     try {
@@ -305,15 +306,20 @@ void Connection::flush() {
   writing_ = true;
   current_.swap(pending_);
   current_written_.swap(pending_written_);
+  // The system nearly always has room, and then the bytes need no timer and no further turn. An
+  // error will be met again below.
+  error_code full;
+  const size_t sent = socket_.write_some(net::buffer(current_), full);
+  if (!full && sent == current_.size()) return written(error_code());
   arm(home_->options.write_timeout);
   // The condition is asked after each part that went out: the time counts from the last progress.
   auto progress = [this](const error_code& error, size_t so_far) -> size_t {
     if (error) return 0;
-    if (so_far > 0 && so_far < current_.size()) arm(home_->options.write_timeout);
+    if (so_far > 0) arm(home_->options.write_timeout);
     return size_t{64} << 10;
   };
   net::async_write(
-      socket_, net::buffer(current_), progress,
+      socket_, net::buffer(current_) + sent, progress,
       [self = shared_from_this()](const error_code& error, size_t) { self->written(error); });
 }
 
