@@ -43,16 +43,18 @@ class Fetch {
   int64_t rate(int64_t steps) const { return left_ <= 0 ? 0 : (left_ + steps - 1) / steps; }
   int64_t left() const { return left_; }
   DELTAD_INLINE void lines(int64_t n) {
-    for (; n > 0; --n) {
+    left_ -= n;
+    while (n > 0) {
       if (at_ >= end_) {
         if (next_ == last_) return;
         at_ = next_->at;
         end_ = at_ + next_->bytes;
         ++next_;
       }
-      _mm_prefetch(at_, _MM_HINT_T1);
-      at_ += kLineBytes;
-      --left_;
+      int64_t here = smaller(n, (end_ - at_ + kLineBytes - 1) / kLineBytes);
+      n -= here;
+#pragma GCC unroll 4
+      for (; here > 0; --here, at_ += kLineBytes) _mm_prefetch(at_, _MM_HINT_T1);
     }
   }
 
