@@ -33,6 +33,7 @@ struct Notes {
   std::map<std::pair<WeightId, int>, std::vector<uint16_t>> dense;
   std::map<std::pair<WeightId, int>, int64_t> dense_rows;
   std::vector<std::pair<WeightId, WeightId>> aliases;
+  std::map<WeightId, int> levels;
   int finished = 0;
 };
 
@@ -53,12 +54,6 @@ class NotingWeights : public VariantWeights {
   Status put_alpha(WeightId weight, int part, int level, const float* alpha) override {
     MutexLock lock(notes_->mutex);
     notes_->alphas[{weight, part, level}].assign(alpha, alpha + rows(weight, part));
-    return {};
-  }
-  Status begin_dense(WeightId weight, int part, int64_t count) override {
-    MutexLock lock(notes_->mutex);
-    notes_->dense_rows[{weight, part}] = count;
-    notes_->dense[{weight, part}].resize(static_cast<size_t>(count * spec(weight).columns));
     return {};
   }
   Status put_dense_rows(WeightId weight, int part, int64_t first, int64_t count,
@@ -91,9 +86,17 @@ class NotingBackend : public Backend {
   explicit NotingBackend(const WeightTable& table) : table_(table) {}
   Status declare_weights(const std::vector<WeightSpec>&) override { return {}; }
   Status put_rows(WeightId, int, int64_t, int64_t, const uint16_t*) override { return {}; }
-  std::unique_ptr<VariantWeights> new_variant() override {
-    return std::make_unique<NotingWeights>(&notes, table_);
+  Result<std::unique_ptr<VariantWeights>> new_variant(const VariantContent& content) override {
+    for (const VariantContent::Signs& signs : content.signs)
+      notes.levels[signs.weight] = signs.levels;
+    for (const VariantContent::Dense& dense : content.dense) {
+      const int64_t columns = table_.specs[static_cast<size_t>(dense.weight)].columns;
+      notes.dense_rows[{dense.weight, dense.part}] = dense.rows;
+      notes.dense[{dense.weight, dense.part}].resize(static_cast<size_t>(dense.rows * columns));
+    }
+    return std::unique_ptr<VariantWeights>(std::make_unique<NotingWeights>(&notes, table_));
   }
+  Result<size_t> variant_bytes(const VariantContent&) const override { return size_t{12345}; }
   Result<Buffer> allocate(size_t bytes) override { return Buffer::cpu(bytes); }
   Ops& ops() override {
     CHECK(false, "no ops here");
