@@ -69,7 +69,7 @@ class Reader {
         options_(options),
         plan_(plan_reading(delta.file())),
         file_(delta.file().reader(), {options.cancelled, options.rate, true}),
-        staging_(plan_.largest_chunk) {
+        staging_(kStretchBytes) {
     for (const ReadPlan::Tensor& tensor : plan_.tensors) {
       const SafetensorsEntry& e = *tensor.entry;
       places_.push_back(place_of_tensor(*tensor.name));
@@ -105,19 +105,31 @@ class Reader {
 
   Status read_chunk(const ReadChunk& chunk) {
     ASSIGN_OR_RETURN(Arena staging, staging_.take());
-    ASSIGN_OR_RETURN(const uint8_t* data, file_.read(chunk.offset, chunk.bytes, staging));
-    for (int64_t i = chunk.first_part; i < chunk.end_part; ++i) {
-      const ReadPart& part = plan_.parts[static_cast<size_t>(i)];
-      const auto tensor = static_cast<size_t>(part.tensor);
-      if (is_cancelled()) return cancelled(fmt::format("{}: loading was cancelled", delta_.path()));
-      hashes_[tensor].parts[static_cast<size_t>(part.begin / kDigestPartBytes)] =
-          hash_part(data, part.bytes);
-      RETURN_IF_ERROR(take_part(part, data));
-      data += part.bytes;
+    TensorHasher hasher;
+    for (int64_t i = chunk.first_stretch; i < chunk.end_stretch; ++i) {
+      const ReadStretch& stretch = plan_.stretches[static_cast<size_t>(i)];
+      ASSIGN_OR_RETURN(const uint8_t* data, file_.read(stretch.offset, stretch.bytes, staging));
+      for (int64_t p = stretch.first_piece; p < stretch.end_piece; ++p) {
+        const ReadPiece& piece = plan_.pieces[static_cast<size_t>(p)];
+        if (is_cancelled())
+          return cancelled(fmt::format("{}: loading was cancelled", delta_.path()));
+        hash(piece, data, &hasher);
+        RETURN_IF_ERROR(take_piece(piece, data));
+        data += piece.bytes;
+      }
     }
     staging_.give_back(std::move(staging));
     report(chunk.bytes);
     return {};
+  }
+
+  // Pieces of a part come to one hasher, in order; after the last, the part's hash is known.
+  void hash(const ReadPiece& piece, const uint8_t* data, TensorHasher* hasher) {
+    hasher->update(data, piece.bytes);
+    const int64_t end = piece.begin + piece.bytes;
+    if (end % kDigestPartBytes != 0 && end != entry(piece.tensor).bytes) return;
+    hashes_[static_cast<size_t>(piece.tensor)]
+        .parts[static_cast<size_t>(piece.begin / kDigestPartBytes)] = hasher->finish().front();
   }
 
   bool is_cancelled() const {
@@ -131,41 +143,41 @@ class Reader {
     return *plan_.tensors[static_cast<size_t>(tensor)].name;
   }
 
-  // Cuts a part into units that can be handed on: 16 rows, or all of an α. Units that lie across
-  // two parts wait at the seam.
-  Status take_part(const ReadPart& part, const uint8_t* data) {
-    const SafetensorsEntry& e = entry(part.tensor);
-    const TensorPlace& place = places_[static_cast<size_t>(part.tensor)];
+  // Cuts a piece into units that can be handed on: 16 rows, or all of an α. Units that lie across
+  // two pieces wait at the seam.
+  Status take_piece(const ReadPiece& piece, const uint8_t* data) {
+    const SafetensorsEntry& e = entry(piece.tensor);
+    const TensorPlace& place = places_[static_cast<size_t>(piece.tensor)];
     std::vector<uint8_t> aligned;
     const auto element = dtype_size(e.dtype);
     if (reinterpret_cast<uintptr_t>(data) % element != 0) {  // the file may lay it out so
-      aligned.assign(data, data + part.bytes);
+      aligned.assign(data, data + piece.bytes);
       data = aligned.data();
     }
-    if (place.role != TensorRole::kSign) RETURN_IF_ERROR(check_finite(part, data));
+    if (place.role != TensorRole::kSign) RETURN_IF_ERROR(check_finite(piece, data));
     if (options_.table == nullptr) return {};
 
     int64_t row_bytes = static_cast<int64_t>(element);
     if (e.shape.rank() == 2) row_bytes *= e.shape[1];
     const int64_t unit = place.role == TensorRole::kAlpha ? e.bytes : kSinkRows * row_bytes;
-    const int64_t begin = part.begin, end = part.begin + part.bytes;
-    // The first unit that begins in this part, and the end of the last that ends in it.
+    const int64_t begin = piece.begin, end = piece.begin + piece.bytes;
+    // The first unit that begins in this piece, and the end of the last that ends in it.
     const int64_t first = std::min(end, (begin + unit - 1) / unit * unit);
     const int64_t last = end == e.bytes ? end : std::max(first, end / unit * unit);
     if (first > begin)
-      RETURN_IF_ERROR(take_piece(part.tensor, unit, row_bytes, begin, first - begin, data));
+      RETURN_IF_ERROR(take_end(piece.tensor, unit, row_bytes, begin, first - begin, data));
     if (last > first)
-      RETURN_IF_ERROR(take_rows(part.tensor, first / row_bytes, (last - first) / row_bytes,
+      RETURN_IF_ERROR(take_rows(piece.tensor, first / row_bytes, (last - first) / row_bytes,
                                 data + (first - begin)));
     if (end > last)
       RETURN_IF_ERROR(
-          take_piece(part.tensor, unit, row_bytes, last, end - last, data + (last - begin)));
+          take_end(piece.tensor, unit, row_bytes, last, end - last, data + (last - begin)));
     return {};
   }
 
   // Bytes [begin, begin + bytes) of a unit that others have the rest of.
-  Status take_piece(int32_t tensor, int64_t unit, int64_t row_bytes, int64_t begin, int64_t bytes,
-                    const uint8_t* data) {
+  Status take_end(int32_t tensor, int64_t unit, int64_t row_bytes, int64_t begin, int64_t bytes,
+                  const uint8_t* data) {
     const int64_t index = begin / unit, at = index * unit;
     const int64_t unit_bytes = std::min(unit, entry(tensor).bytes - at);
     const std::vector<uint8_t> whole =
@@ -187,16 +199,16 @@ class Reader {
     return options_.sink->dense_rows(place.weight, first, count, entry(tensor).dtype, data);
   }
 
-  Status check_finite(const ReadPart& part, const uint8_t* data) const {
-    const DType type = entry(part.tensor).dtype;
+  Status check_finite(const ReadPiece& piece, const uint8_t* data) const {
+    const DType type = entry(piece.tensor).dtype;
     const auto element = static_cast<int64_t>(dtype_size(type));
-    const int64_t count = part.bytes / element;
+    const int64_t count = piece.bytes / element;
     if (all_finite(type, data, count)) return {};
     float value = 0;
     for (int64_t i = 0; i < count && std::isfinite(value); ++i)
       widen(type, 1, data + i * element, &value);
     return invalid_argument(fmt::format("{}: tensor '{}': a value is {}, expected finite numbers",
-                                        delta_.path(), name(part.tensor), value));
+                                        delta_.path(), name(piece.tensor), value));
   }
 
   // bits [count, ⌈d_in/8⌉]: bits past column d_in must be 0.

@@ -36,7 +36,7 @@ constexpr int kReadThreads = 4;
 struct DeltaReadOptions {
   const WeightTable* table = nullptr;  // of the base; null: no padding check, no sink
   DeltaSink* sink = nullptr;
-  int threads = kReadThreads;                    // each with up to 10 MiB of staging
+  int threads = kReadThreads;                    // each with 4 MiB of staging
   const std::atomic<bool>* cancelled = nullptr;  // polled between reads; kCancelled
   RateLimit* rate = nullptr;
   Progress progress;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 namespace deltad {
 namespace {
@@ -21,19 +22,15 @@ StatePtr new_state() {
   return state;
 }
 
-PartHash canonical(XXH128_hash_t value) {
+PartHash canonical(const XXH3_state_t* state) {
   XXH128_canonical_t out;
-  XXH128_canonicalFromHash(&out, value);
+  XXH128_canonicalFromHash(&out, XXH3_128bits_digest(state));
   PartHash hash;
   std::copy(std::begin(out.digest), std::end(out.digest), hash.begin());
   return hash;
 }
 
 }  // namespace
-
-PartHash hash_part(const void* data, int64_t bytes) {
-  return canonical(XXH3_128bits(data, static_cast<size_t>(bytes)));
-}
 
 struct TensorHasher::State {
   StatePtr hash = new_state();
@@ -56,11 +53,11 @@ void TensorHasher::update(const void* data, int64_t bytes) {
 
 std::vector<PartHash> TensorHasher::finish() {
   if (in_part_ > 0) close_part();
-  return std::move(parts_);
+  return std::exchange(parts_, {});
 }
 
 void TensorHasher::close_part() {
-  parts_.push_back(canonical(XXH3_128bits_digest(state_->hash.get())));
+  parts_.push_back(canonical(state_->hash.get()));
   XXH3_128bits_reset(state_->hash.get());
   in_part_ = 0;
 }
@@ -79,8 +76,7 @@ std::string variant_digest(const std::map<std::string, HashedTensor>& tensors) {
     for (const PartHash& part : tensor.parts) add(part.data(), part.size());
   }
   std::string hex;
-  for (const uint8_t byte : canonical(XXH3_128bits_digest(state.get())))
-    hex += fmt::format("{:02x}", byte);
+  for (const uint8_t byte : canonical(state.get())) hex += fmt::format("{:02x}", byte);
   return hex;
 }
 

@@ -1,6 +1,7 @@
-// How a variant file's data is read: in the file's order, in chunks of a few MiB. A chunk is made
-// of parts as the digest knows them (4 MiB of one tensor, or what is left of it), so that each can
-// be hashed by itself. Plain data.
+// How a variant file's data is read: in the file's order, in stretches of at most 2 MiB, which are
+// hashed and packed while they are in a cache. A thread takes a chunk at a time: stretches that
+// follow each other and hold whole parts as the digest knows them (4 MiB of a tensor, or what is
+// left of it), so that each part is hashed by one thread. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +12,25 @@
 
 namespace deltad {
 
-struct ReadPart {
+constexpr int64_t kStretchBytes = int64_t{2} << 20;
+
+// Bytes of one tensor within a stretch.
+struct ReadPiece {
   int32_t tensor;  // of ReadPlan::tensors
-  int64_t begin;   // in the tensor; a multiple of kDigestPartBytes
+  int64_t begin;   // in the tensor; a multiple of kStretchBytes
   int64_t bytes;
 };
 
-// Parts [first_part, end_part), which follow each other in the file.
-struct ReadChunk {
+// Pieces [first_piece, end_piece), which follow each other in the file.
+struct ReadStretch {
   int64_t offset;  // in the file
   int64_t bytes;
-  int64_t first_part, end_part;
+  int64_t first_piece, end_piece;
+};
+
+struct ReadChunk {
+  int64_t bytes;
+  int64_t first_stretch, end_stretch;
 };
 
 struct ReadPlan {
@@ -30,10 +39,10 @@ struct ReadPlan {
     const SafetensorsEntry* entry;
   };
   std::vector<Tensor> tensors;  // in the file's order
-  std::vector<ReadPart> parts;
+  std::vector<ReadPiece> pieces;
+  std::vector<ReadStretch> stretches;
   std::vector<ReadChunk> chunks;
-  int64_t bytes = 0;          // in all
-  int64_t largest_chunk = 0;  // less than 2 · kDigestPartBytes
+  int64_t bytes = 0;  // in all
 };
 
 // Refers to the file's entries.

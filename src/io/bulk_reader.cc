@@ -17,10 +17,10 @@ namespace {
 
 // Of offsets, lengths and memory of direct reads: what every disk in use takes.
 constexpr int64_t kBlock = 4096;
-// One pread: long enough for a fast disk; shorter on a disk where that takes so long that a
-// cancellation would not be noticed within milliseconds.
+// One pread: long enough for a fast disk, but no longer than takes about this time, so that a
+// cancellation is noticed within milliseconds on a slow one.
 constexpr int64_t kLongestSlice = int64_t{4} << 20, kShortestSlice = int64_t{256} << 10;
-constexpr auto kLongRead = std::chrono::milliseconds(8);
+constexpr double kReadSeconds = 0.010;
 constexpr auto kLookAgain = std::chrono::milliseconds(2);
 
 int64_t round_down(int64_t n) { return n / kBlock * kBlock; }
@@ -97,10 +97,10 @@ Status BulkReader::read_slice(int64_t offset, int64_t bytes, uint8_t* out) {
   } else {
     RETURN_IF_ERROR(file_.read(offset, std::min(bytes, file_.size() - offset), out));
   }
-  if (Clock::real().now() - start > kLongRead && bytes > kShortestSlice) {
-    const int64_t half = std::max(bytes / 2 / kBlock * kBlock, kShortestSlice);
-    if (half < slice_.load(std::memory_order_relaxed)) slice_ = half;
-  }
+  if (bytes < kShortestSlice) return {};  // says nothing about the disk
+  const double took = std::max(seconds(Clock::real().now() - start), 1e-6);
+  const double fits = static_cast<double>(bytes) * std::min(kReadSeconds / took, 2.0);
+  slice_ = std::clamp(round_down(static_cast<int64_t>(fits)), kShortestSlice, kLongestSlice);
   return {};
 }
 

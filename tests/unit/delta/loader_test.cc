@@ -35,11 +35,15 @@ struct Notes {
   std::vector<std::pair<WeightId, WeightId>> aliases;
   std::map<WeightId, int> levels;
   int finished = 0;
+  int alive = 0;  // weights that were made and are not gone
 };
 
 class NotingWeights : public VariantWeights {
  public:
-  NotingWeights(Notes* notes, const WeightTable& table) : notes_(notes), table_(table) {}
+  NotingWeights(Notes* notes, const WeightTable& table) : notes_(notes), table_(table) {
+    ++notes_->alive;
+  }
+  ~NotingWeights() override { --notes_->alive; }
 
   Status put_sign_rows(WeightId weight, int part, int level, int64_t first, int64_t count,
                        const uint8_t* bits) override {
@@ -213,12 +217,36 @@ TEST_F(LoaderTest, RefusesAnotherBase) {
   EXPECT_THAT(status.message(), HasSubstr("made for another base"));
 }
 
-TEST_F(LoaderTest, Cancels) {
+TEST_F(LoaderTest, LeavesNothingWhenCancelledOrRefused) {
   open("llama");
+  const std::string path = golden("variants/llama/llama-row-1.delta.safetensors");
+  ASSERT_TRUE(load(path).ok());
+  EXPECT_EQ(backend_->notes.finished, 1);
   std::atomic<bool> cancelled{true};
   options_.cancelled = &cancelled;
-  EXPECT_EQ(load(golden("variants/llama/llama-row-1.delta.safetensors")).status().code(),
-            Code::kCancelled);
+  EXPECT_EQ(load(path).status().code(), Code::kCancelled);
+  options_.cancelled = nullptr;
+  TempFolder folder;
+  std::string content = testing::slurp(path);
+  content.back() = static_cast<char>(~content.back());
+  EXPECT_FALSE(load(folder.write("damaged.delta.safetensors", content)).ok());
+  EXPECT_EQ(backend_->notes.finished, 1);
+  EXPECT_EQ(backend_->notes.alive, 0);
+}
+
+TEST_F(LoaderTest, KnowsTheSizeFromTheHeader) {
+  open("awkward");
+  const std::string path = golden("variants/awkward/awkward-row-2.delta.safetensors");
+  EXPECT_EQ(*variant_bytes(path, table_, *backend_, options_), 12345u);
+  ASSERT_TRUE(load(path).ok());
+  for (const auto& [weight, levels] : backend_->notes.levels) {
+    EXPECT_EQ(levels, 2);
+    EXPECT_EQ(table_.specs[static_cast<size_t>(weight)].kind, WeightKind::kMatrix);
+  }
+  EXPECT_EQ(backend_->notes.levels.size(), 4 * table_.layers.size());
+  options_.base_digest = std::string(32, '0');
+  EXPECT_THAT(variant_bytes(path, table_, *backend_, options_).status().message(),
+              HasSubstr("made for another base"));
 }
 
 }  // namespace
