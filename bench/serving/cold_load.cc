@@ -213,6 +213,30 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// Milliseconds from the flag to the end of loads that are cancelled when half of the time is over
+// that they took at 2 GB/s; those that were faster do not count.
+std::vector<double> cancel_loads(const Options& options, int64_t bytes, VariantLoadOptions& load,
+                                 const std::function<Status()>& load_once) {
+  std::vector<double> took;
+  for (int round = 0; round < options.rounds; ++round) {
+    std::atomic<bool> cancelled{false};
+    std::chrono::steady_clock::time_point at;
+    load.cancelled = &cancelled;
+    std::thread canceller([&] {
+      std::this_thread::sleep_for(std::chrono::duration<double>(static_cast<double>(bytes) / 4e9));
+      at = std::chrono::steady_clock::now();
+      cancelled = true;
+    });
+    const Status status = load_once();
+    const auto end = std::chrono::steady_clock::now();
+    canceller.join();
+    load.cancelled = nullptr;
+    if (status.code() == Code::kCancelled)
+      took.push_back(std::chrono::duration<double, std::milli>(end - at).count());
+  }
+  return took;
+}
+
 int run(const Options& options) {
   const WeightTable table = make_weight_table(model_of(options.layers));
   auto made = make_cpu_backend({1, false, ""});
@@ -262,6 +286,10 @@ int run(const Options& options) {
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       way.rates.push_back(static_cast<double>(bytes) / took / 1e6);
     }
+  const std::vector<double> cancelling = cancel_loads(options, bytes, load, [&] {
+    drop_from_cache(path);
+    return load_variant("synthetic", path, table, backend, load).status();
+  });
   ::unlink(path.c_str());
 
   std::printf("%.0f MB on disk, %.0f MB resident; every value as in the file; %d load threads\n",
@@ -275,6 +303,9 @@ int run(const Options& options) {
     if (&way != &ways.back()) std::printf("   load: %5.1f %%", 100 * loaded / median(way.rates));
     std::printf("\n");
   }
+  if (!cancelling.empty())
+    std::printf("\ncancelled in its middle, a load ends after %.1f ms (at most %.1f)\n",
+                median(cancelling), *std::max_element(cancelling.begin(), cancelling.end()));
   return 0;
 }
 
