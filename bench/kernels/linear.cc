@@ -94,8 +94,13 @@ class Model {
         require(backend_->put_rows(static_cast<WeightId>(w), static_cast<int>(p), 0, rows,
                                    values.data()));
       }
+    VariantContent content;
+    for (size_t w = 0; w + 1 < specs.size(); ++w)
+      content.signs.push_back({static_cast<WeightId>(w), 1});
     for (int v = 0; v < kVariants; ++v) {
-      variants_.push_back(backend_->new_variant());
+      auto variant = backend_->new_variant(content);
+      require(variant.status());
+      variants_.push_back(std::move(*variant));
       for (size_t w = 0; w + 1 < specs.size(); ++w)
         for (size_t p = 0; p < specs[w].parts.size(); ++p) {
           const int64_t rows = specs[w].parts[p].rows, bytes = specs[w].columns / 8;

@@ -16,32 +16,29 @@
 namespace deltad {
 
 // What a variant does to each weight, in the backend's own layout: nothing, sign levels, or a dense
-// replacement. Filled by one loader (several threads may put disjoint rows), then finished and
-// immutable; shared by reference.
+// replacement. Its memory is made for a VariantContent, filled by one loader (several threads may
+// put disjoint rows), then finished and immutable; shared by reference.
 class VariantWeights {
  public:
   virtual ~VariantWeights() = default;
 
-  // Level `level` (0-based, at most kMaxLevels) of part `part`: rows [first, first+count) of the
-  // file's sign bytes, bits [count, ⌈d_in/8⌉] with row_bytes bytes a row (bit i of byte j is column
-  // 8j+i, 1 means +).
+  // Level `level` (0-based) of part `part`: rows [first, first+count) of the file's sign bytes,
+  // bits [count, ⌈d_in/8⌉] (bit i of byte j is column 8j+i, 1 means +). first is a multiple of 16.
   virtual Status put_sign_rows(WeightId weight, int part, int level, int64_t first, int64_t count,
                                const uint8_t* bits) = 0;
   // α of a level, one a row of the part: alpha [rows of the part].
   virtual Status put_alpha(WeightId weight, int part, int level, const float* alpha) = 0;
-  // Makes room for a dense replacement with `rows` rows in this part (an embedding or head may have
-  // more than the base). Parts of a fused weight that are not replaced keep the base's values.
-  virtual Status begin_dense(WeightId weight, int part, int64_t rows) = 0;
-  // values bf16 [count, d_in], rows [first, first+count) of the part; begin_dense came before.
+  // values bf16 [count, d_in], rows [first, first+count) of a replaced part; first is a multiple of
+  // 16 for matrices. Parts of a fused weight that are not replaced keep the base's values.
   virtual Status put_dense_rows(WeightId weight, int part, int64_t first, int64_t count,
                                 const uint16_t* values) = 0;
   // The weight `to` uses what this variant has for `from` (a tied head follows replaced
   // embeddings), without a copy.
   virtual void alias_dense(WeightId to, WeightId from) = 0;
-  // Ends filling.
+  // Ends filling. From here on all of its memory is resident: no use waits for the system.
   virtual Status finish() = 0;
 
-  virtual size_t bytes() const = 0;  // resident
+  virtual size_t bytes() const = 0;  // that it takes, whole
   virtual int64_t dense_rows(
       WeightId weight) const = 0;  // rows of a dense replacement (unpadded), 0 if none
 };
@@ -58,7 +55,10 @@ class Backend {
   // is a multiple of 16 for matrices. Several threads may put disjoint ranges of rows.
   virtual Status put_rows(WeightId weight, int part, int64_t first, int64_t count,
                           const uint16_t* values) = 0;
-  virtual std::unique_ptr<VariantWeights> new_variant() = 0;
+  // Memory for a variant's values. kInvalidArgument if the base has no such place.
+  virtual Result<std::unique_ptr<VariantWeights>> new_variant(const VariantContent& content) = 0;
+  // What such a variant takes (its bytes()), before it is made.
+  virtual Result<size_t> variant_bytes(const VariantContent& content) const = 0;
 
   virtual Result<Buffer> allocate(size_t bytes) = 0;  // device memory, zero-filled
   virtual Ops& ops() = 0;

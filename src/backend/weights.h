@@ -40,4 +40,19 @@ struct WeightSpec {
   int64_t rows() const { return part_offset(static_cast<int>(parts.size())); }
 };
 
+// What a variant will hold, known before any of its values is read: enough to make its memory.
+struct VariantContent {
+  struct Signs {
+    WeightId weight;
+    int levels;  // the most that a part of it has
+  };
+  struct Dense {
+    WeightId weight;
+    int part;
+    int64_t rows;  // of the part; an embedding or head may have more than the base
+  };
+  std::vector<Signs> signs;  // one a weight; in any order
+  std::vector<Dense> dense;  // one a part
+};
+
 }  // namespace deltad

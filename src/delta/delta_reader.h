@@ -1,6 +1,6 @@
-// Reads a variant file's tensors once, in large blocks, by several threads, and checks on the way
-// what the header cannot tell: finite values, padding bits, the digest. Used by the loader, by
-// verify and by apply.
+// Reads a variant file's tensors once, in large pieces, by several threads, and checks on the way
+// what the header cannot tell: finite values, padding bits, the digest. What is handed on is made
+// of the very bytes that were hashed. Used by the loader, by verify and by apply.
 #pragma once
 
 #include <atomic>
@@ -8,12 +8,15 @@
 #include <string>
 
 #include "delta/delta_file.h"
+#include "io/rate_limit.h"
 #include "model/loader.h"
 
 namespace deltad {
 
-// Receives checked blocks; tensors in any order and at once from several threads, the rows of one
-// tensor in order. Used only with a weight table.
+// Receives checked blocks, at once from several threads, in any order. Blocks of rows begin at
+// multiples of kSinkRows and have as many rows, or a multiple, or end with the tensor. Used only
+// with a weight table.
+constexpr int64_t kSinkRows = 16;
 class DeltaSink {
  public:
   virtual ~DeltaSink() = default;
@@ -22,20 +25,26 @@ class DeltaSink {
                            const uint8_t* bits) = 0;
   // alpha [count]: 1, or one a row
   virtual Status alpha(const std::string& weight, int level, int64_t count, const float* alpha) = 0;
-  // values fp32 [count, columns], as stored
-  virtual Status dense_rows(const std::string& weight, int64_t first, int64_t count,
-                            const float* values) = 0;
+  // values [count, columns] of a float type, as stored
+  virtual Status dense_rows(const std::string& weight, int64_t first, int64_t count, DType type,
+                            const void* values) = 0;
 };
+
+// Reads in flight: enough that a disk always has some while others are being hashed and packed.
+constexpr int kReadThreads = 4;
 
 struct DeltaReadOptions {
   const WeightTable* table = nullptr;  // of the base; null: no padding check, no sink
   DeltaSink* sink = nullptr;
-  int threads = 1;
-  const std::atomic<bool>* cancelled = nullptr;  // polled between blocks; kCancelled
+  int threads = kReadThreads;                    // each with 4 MiB of staging
+  const std::atomic<bool>* cancelled = nullptr;  // polled between reads; kCancelled
+  RateLimit* rate = nullptr;
   Progress progress;
 };
 
-// With a table, check_shapes() comes first. OK means that the header's digest is verified.
+// With a table, check_shapes() comes first. OK means that the header's digest is verified and that
+// the file did not change since it was opened; if it did, that is the error (kUnavailable),
+// whatever else was found.
 Status read_delta(const DeltaFile& delta, const DeltaReadOptions& options);
 
 }  // namespace deltad

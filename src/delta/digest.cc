@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 namespace deltad {
 namespace {
@@ -52,7 +53,7 @@ void TensorHasher::update(const void* data, int64_t bytes) {
 
 std::vector<PartHash> TensorHasher::finish() {
   if (in_part_ > 0) close_part();
-  return std::move(parts_);
+  return std::exchange(parts_, {});
 }
 
 void TensorHasher::close_part() {

@@ -19,7 +19,8 @@ namespace deltad {
 constexpr int64_t kDigestPartBytes = int64_t{4} << 20;
 using PartHash = std::array<uint8_t, 16>;  // canonical XXH3-128
 
-// Hashes one tensor's bytes, fed in order in pieces of any size. One thread at a time.
+// Hashes one tensor's bytes (or one part's), fed in order in pieces of any size; after finish(),
+// the next one's. One thread at a time.
 class TensorHasher {
  public:
   TensorHasher();

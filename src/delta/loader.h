@@ -5,20 +5,31 @@
 #include <memory>
 #include <string>
 
+#include "delta/delta_reader.h"
 #include "delta/variant.h"
 #include "model/weight_table.h"
 
 namespace deltad {
 
 struct VariantLoadOptions {
-  std::string base_digest;   // of the running base; "" skips the check
-  std::string architecture;  // of the running base
-  int threads = 1;
-  const std::atomic<bool>* cancelled = nullptr;  // polled; kCancelled
+  std::string base_digest;                       // of the running base; "" skips the check
+  std::string architecture;                      // of the running base
+  int threads = kReadThreads;                    // that live only for the load
+  const std::atomic<bool>* cancelled = nullptr;  // polled between reads; kCancelled
+  RateLimit* rate = nullptr;  // shared by all loads that are to stay below it together
+  size_t max_bytes = 0;       // not 0: what was set aside for it; needing more is
+                              // kResourceExhausted
 };
 
+// What load_variant would take (Variant::bytes), from the file's header alone, with all checks that
+// the header allows. The file may be another one by the time it is loaded: hence max_bytes.
+Result<size_t> variant_bytes(const std::string& path, const WeightTable& table,
+                             const Backend& backend, const VariantLoadOptions& options);
+
 // Checks everything DESIGN "Loading checks" names while reading (version, architecture, shapes,
-// base digest, file digest, finite α); an error names the file, the tensor and what was expected.
+// base digest, file digest, finite α); an error names the file, the tensor and what was expected. A
+// file that changes, goes away or is replaced meanwhile is kUnavailable. All of the variant's
+// memory is resident when it returns; after an error or a cancellation nothing of it is left.
 Result<VariantRef> load_variant(const std::string& name, const std::string& path,
                                 const WeightTable& table, Backend& backend,
                                 const VariantLoadOptions& options);

@@ -110,6 +110,14 @@ Setter bytes(Field field, bool allow_auto) {
   };
 }
 
+// A size a second; 0: no cap.
+bool set_load_rate(const YAML::Node& node, Config& config) {
+  if (!node.IsScalar()) return false;
+  const auto value = node.Scalar() == "0" ? std::optional<int64_t>(0) : byte_count(node.Scalar());
+  if (value) config.load_bytes_per_second = *value;
+  return value.has_value();
+}
+
 bool set_log_level(const YAML::Node& node, Config& config) {
   if (!node.IsScalar()) return false;
   const std::string& name = node.Scalar();
@@ -223,6 +231,7 @@ const std::vector<Key>& variant_loading_keys() {
        whole([](Config& c) -> int32_t& { return c.router.max_parked; }, 1, 1000000)},
       {"retry_seconds", "a number of seconds above 0",
        positive_seconds([](Config& c) -> double& { return c.router.retry_seconds; })},
+      {"bytes_per_second", "0 (no cap) or a size such as 200MiB", set_load_rate},
   };
   return keys;
 }

@@ -41,6 +41,7 @@ Result<std::shared_ptr<FileReader>> FileReader::open(const std::string& path) {
     return invalid_argument(
         fmt::format("{} is not a file{}", path, S_ISDIR(info.st_mode) ? " but a folder" : ""));
   file->size_ = info.st_size;
+  file->written_ = info.st_mtim;
   return file;
 }
 
@@ -80,6 +81,23 @@ Status FileReader::read(int64_t offset, int64_t bytes, void* out) const {
     offset += got;
     bytes -= got;
   }
+  return {};
+}
+
+Status FileReader::unchanged() const {
+  if (fd_ < 0) return {};
+  struct stat now, there;
+  if (fstat(fd_, &now) != 0)
+    return internal_error(fmt::format("cannot read {}: {}", path_, system_reason(errno)));
+  if (now.st_size != size_)
+    return unavailable(fmt::format("{} was changed while it was read: it had {} bytes, now {}",
+                                   path_, size_, now.st_size));
+  if (now.st_mtim.tv_sec != written_.tv_sec || now.st_mtim.tv_nsec != written_.tv_nsec)
+    return unavailable(fmt::format("{} was changed while it was read: it was written to", path_));
+  if (stat(path_.c_str(), &there) != 0)
+    return unavailable(fmt::format("{} was removed while it was read", path_));
+  if (there.st_dev != now.st_dev || there.st_ino != now.st_ino)
+    return unavailable(fmt::format("{} was replaced by another file while it was read", path_));
   return {};
 }
 

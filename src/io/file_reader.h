@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ctime>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,9 +22,13 @@ class FileReader {
   FileReader& operator=(const FileReader&) = delete;
 
   int64_t size() const { return size_; }  // when opened
+  int descriptor() const { return fd_; }  // -1: in memory
   const std::string& path() const { return path_; }
   // Exactly `bytes` bytes, or an error that names the file (cut short meanwhile, or unreadable).
   Status read(int64_t offset, int64_t bytes, void* out) const;
+  // kUnavailable that says what happened, if since it was opened the file was written to, or its
+  // path was removed or now leads to another file.
+  Status unchanged() const;
 
  private:
   FileReader(std::string path, int fd, int64_t size)
@@ -31,6 +36,7 @@ class FileReader {
   std::string path_;
   int fd_;  // -1: the content is in memory_
   int64_t size_;
+  timespec written_{};  // last, when opened
   std::string memory_;
 };
 

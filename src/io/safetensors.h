@@ -38,6 +38,7 @@ class SafetensorsFile {
     return tensors_;
   }  // byte order of names
   const SafetensorsEntry* find(const std::string& name) const;
+  const FileReader& reader() const { return *file_; }
   // Bytes [offset, offset + count) of a tensor's data. Thread-safe.
   Status read(const SafetensorsEntry& entry, int64_t offset, int64_t count, void* out) const;
 

@@ -110,7 +110,12 @@ inline LinearCase::LinearCase(Isa isa, int threads, int64_t rows, int64_t column
 
 inline int32_t LinearCase::add_variant(int levels, double alpha, int64_t dense_rows) {
   VariantData d;
-  std::unique_ptr<VariantWeights> v = backend_->new_variant();
+  VariantContent content;
+  if (levels > 0) content.signs.push_back({0, levels});
+  for (int p = 0; p < parts_ && dense_rows > 0; ++p) content.dense.push_back({0, p, dense_rows});
+  auto made = backend_->new_variant(content);
+  require(made.status());
+  std::unique_ptr<VariantWeights> v = std::move(*made);
   const int64_t row_bytes = (columns_ + 7) / 8;
   for (int l = 0; l < levels; ++l, alpha /= 2) {
     d.signs.emplace_back(static_cast<size_t>(parts_ * rows_ * columns_));
@@ -134,7 +139,6 @@ inline int32_t LinearCase::add_variant(int levels, double alpha, int64_t dense_r
     d.dense.resize(static_cast<size_t>(parts_ * dense_rows * columns_));
     for (uint16_t& w : d.dense) w = f32_to_bf16(static_cast<float>(normal() * kMeanAbsolute));
     for (int p = 0; p < parts_; ++p) {
-      require(v->begin_dense(0, p, dense_rows));
       require(v->put_dense_rows(0, p, 0, dense_rows, d.dense.data() + p * dense_rows * columns_));
     }
     widest_ = std::max(widest_, dense_rows);

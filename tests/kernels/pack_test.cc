@@ -10,7 +10,7 @@
 namespace deltad::cpu {
 namespace {
 
-constexpr int64_t kColumns[] = {1, 2, 3, 4, 7, 8, 9, 24, 72, 100, 576};
+constexpr int64_t kColumns[] = {1, 2, 3, 4, 7, 8, 9, 24, 72, 100, 127, 128, 130, 145, 576};
 constexpr int64_t kRows[] = {1, 3, 15, 16};
 
 TEST(PackTest, PutsBaseValuesInPairsOfColumns) {

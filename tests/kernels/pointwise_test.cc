@@ -51,14 +51,16 @@ class Weights {
     EXPECT_TRUE(base.put_rows(kEmbedding, 0, 0, kVocab, embedding[0].data()).ok());
     EXPECT_TRUE(base.put_rows(kNorm, 0, 0, columns, norm[0].data()).ok());
     for (int v = 0; v < 2; ++v) {
-      variants.push_back(std::make_unique<CpuVariantWeights>(base));
+      VariantContent content{{}, {{kNorm, 0, columns}}};
+      if (v == 1) content.dense.push_back({kEmbedding, 0, kVocab + 7});
+      auto made = CpuVariantWeights::make(base, content);
+      CHECK(made.ok(), made.status().message().c_str());
+      variants.push_back(std::move(*made));
       CpuVariantWeights& variant = *variants.back();
-      EXPECT_TRUE(variant.begin_dense(kNorm, 0, columns).ok());
       EXPECT_TRUE(
           variant.put_dense_rows(kNorm, 0, 0, columns, norm[static_cast<size_t>(v) + 1].data())
               .ok());
       if (v == 1) {
-        EXPECT_TRUE(variant.begin_dense(kEmbedding, 0, kVocab + 7).ok());
         EXPECT_TRUE(variant.put_dense_rows(kEmbedding, 0, 0, kVocab + 7, embedding[2].data()).ok());
       }
       EXPECT_TRUE(variant.finish().ok());

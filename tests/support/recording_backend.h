@@ -41,7 +41,10 @@ class RecordingBackend final : public Backend {
     most_rows_ = std::max(most_rows_, count);
     return {};
   }
-  std::unique_ptr<VariantWeights> new_variant() override { return nullptr; }
+  Result<std::unique_ptr<VariantWeights>> new_variant(const VariantContent&) override {
+    return unimplemented("a RecordingBackend has no variants");
+  }
+  Result<size_t> variant_bytes(const VariantContent&) const override { return size_t{0}; }
   Result<Buffer> allocate(size_t bytes) override { return Buffer::cpu(bytes); }
   Ops& ops() override { CHECK(false, "a RecordingBackend computes nothing"); }
   size_t weight_bytes() const override { return 0; }

@@ -27,8 +27,13 @@ class CpuBackend final : public Backend {
                   const uint16_t* values) override {
     return weights_.put_rows(weight, part, first, count, values);
   }
-  std::unique_ptr<VariantWeights> new_variant() override {
-    return std::make_unique<CpuVariantWeights>(weights_);
+  Result<std::unique_ptr<VariantWeights>> new_variant(const VariantContent& content) override {
+    ASSIGN_OR_RETURN(std::unique_ptr<CpuVariantWeights> made,
+                     CpuVariantWeights::make(weights_, content));
+    return std::unique_ptr<VariantWeights>(std::move(made));
+  }
+  Result<size_t> variant_bytes(const VariantContent& content) const override {
+    return CpuVariantWeights::bytes_of(weights_, content);
   }
   Result<Buffer> allocate(size_t bytes) override { return Buffer::cpu(bytes); }
   Ops& ops() override { return ops_; }

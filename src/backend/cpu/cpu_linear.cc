@@ -94,7 +94,7 @@ void CpuOps::linear(TensorView out, TensorView x, WeightId weight, std::span<con
       LinearGroup to{
           job.m, job.m + (g.end_row - g.first_row), static_cast<int32_t>(delta->levels.size()), {}};
       for (size_t l = 0; l < delta->levels.size(); ++l)
-        to.level[l] = {delta->levels[l].bits->as<uint64_t>(), delta->levels[l].alpha->as<float>()};
+        to.level[l] = {delta->levels[l].bits.as<uint64_t>(), delta->levels[l].alpha.as<float>()};
       s.groups.push_back(to);
       ++job.group_count;
     }

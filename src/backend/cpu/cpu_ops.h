@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "backend/cpu/cpu_weights.h"
+#include "backend/cpu/cpu_variant_weights.h"
 #include "backend/ops.h"
 #include "base/cpu_features.h"
 #include "base/worker_team.h"

@@ -33,12 +33,17 @@ struct Notes {
   std::map<std::pair<WeightId, int>, std::vector<uint16_t>> dense;
   std::map<std::pair<WeightId, int>, int64_t> dense_rows;
   std::vector<std::pair<WeightId, WeightId>> aliases;
+  std::map<WeightId, int> levels;
   int finished = 0;
+  int alive = 0;  // weights that were made and are not gone
 };
 
 class NotingWeights : public VariantWeights {
  public:
-  NotingWeights(Notes* notes, const WeightTable& table) : notes_(notes), table_(table) {}
+  NotingWeights(Notes* notes, const WeightTable& table) : notes_(notes), table_(table) {
+    ++notes_->alive;
+  }
+  ~NotingWeights() override { --notes_->alive; }
 
   Status put_sign_rows(WeightId weight, int part, int level, int64_t first, int64_t count,
                        const uint8_t* bits) override {
@@ -53,12 +58,6 @@ class NotingWeights : public VariantWeights {
   Status put_alpha(WeightId weight, int part, int level, const float* alpha) override {
     MutexLock lock(notes_->mutex);
     notes_->alphas[{weight, part, level}].assign(alpha, alpha + rows(weight, part));
-    return {};
-  }
-  Status begin_dense(WeightId weight, int part, int64_t count) override {
-    MutexLock lock(notes_->mutex);
-    notes_->dense_rows[{weight, part}] = count;
-    notes_->dense[{weight, part}].resize(static_cast<size_t>(count * spec(weight).columns));
     return {};
   }
   Status put_dense_rows(WeightId weight, int part, int64_t first, int64_t count,
@@ -91,9 +90,17 @@ class NotingBackend : public Backend {
   explicit NotingBackend(const WeightTable& table) : table_(table) {}
   Status declare_weights(const std::vector<WeightSpec>&) override { return {}; }
   Status put_rows(WeightId, int, int64_t, int64_t, const uint16_t*) override { return {}; }
-  std::unique_ptr<VariantWeights> new_variant() override {
-    return std::make_unique<NotingWeights>(&notes, table_);
+  Result<std::unique_ptr<VariantWeights>> new_variant(const VariantContent& content) override {
+    for (const VariantContent::Signs& signs : content.signs)
+      notes.levels[signs.weight] = signs.levels;
+    for (const VariantContent::Dense& dense : content.dense) {
+      const int64_t columns = table_.specs[static_cast<size_t>(dense.weight)].columns;
+      notes.dense_rows[{dense.weight, dense.part}] = dense.rows;
+      notes.dense[{dense.weight, dense.part}].resize(static_cast<size_t>(dense.rows * columns));
+    }
+    return std::unique_ptr<VariantWeights>(std::make_unique<NotingWeights>(&notes, table_));
   }
+  Result<size_t> variant_bytes(const VariantContent&) const override { return size_t{12345}; }
   Result<Buffer> allocate(size_t bytes) override { return Buffer::cpu(bytes); }
   Ops& ops() override {
     CHECK(false, "no ops here");
@@ -210,12 +217,36 @@ TEST_F(LoaderTest, RefusesAnotherBase) {
   EXPECT_THAT(status.message(), HasSubstr("made for another base"));
 }
 
-TEST_F(LoaderTest, Cancels) {
+TEST_F(LoaderTest, LeavesNothingWhenCancelledOrRefused) {
   open("llama");
+  const std::string path = golden("variants/llama/llama-row-1.delta.safetensors");
+  ASSERT_TRUE(load(path).ok());
+  EXPECT_EQ(backend_->notes.finished, 1);
   std::atomic<bool> cancelled{true};
   options_.cancelled = &cancelled;
-  EXPECT_EQ(load(golden("variants/llama/llama-row-1.delta.safetensors")).status().code(),
-            Code::kCancelled);
+  EXPECT_EQ(load(path).status().code(), Code::kCancelled);
+  options_.cancelled = nullptr;
+  TempFolder folder;
+  std::string content = testing::slurp(path);
+  content.back() = static_cast<char>(~content.back());
+  EXPECT_FALSE(load(folder.write("damaged.delta.safetensors", content)).ok());
+  EXPECT_EQ(backend_->notes.finished, 1);
+  EXPECT_EQ(backend_->notes.alive, 0);
+}
+
+TEST_F(LoaderTest, KnowsTheSizeFromTheHeader) {
+  open("awkward");
+  const std::string path = golden("variants/awkward/awkward-row-2.delta.safetensors");
+  EXPECT_EQ(*variant_bytes(path, table_, *backend_, options_), 12345u);
+  ASSERT_TRUE(load(path).ok());
+  for (const auto& [weight, levels] : backend_->notes.levels) {
+    EXPECT_EQ(levels, 2);
+    EXPECT_EQ(table_.specs[static_cast<size_t>(weight)].kind, WeightKind::kMatrix);
+  }
+  EXPECT_EQ(backend_->notes.levels.size(), 4 * table_.layers.size());
+  options_.base_digest = std::string(32, '0');
+  EXPECT_THAT(variant_bytes(path, table_, *backend_, options_).status().message(),
+              HasSubstr("made for another base"));
 }
 
 }  // namespace

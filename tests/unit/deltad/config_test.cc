@@ -30,7 +30,7 @@ server: {listen: "[::1]:9000", io_threads: 3, max_body: 1MiB, max_connections: 1
 engine: {kv_cache: 512KiB, max_context: 100, max_step_rows: 64, max_running: 5, max_waiting: 6, step_milliseconds: 50,
          prefix_cache: false}
 cpu: {threads: 2, pin: false, isa: avx2}
-variant_loading: {threads: 2, max_parked: 7, retry_seconds: 0.5}
+variant_loading: {threads: 2, max_parked: 7, retry_seconds: 0.5, bytes_per_second: 200MiB}
 )",
                                     "/etc/deltad/my.yaml", &config);
   ASSERT_TRUE(status.ok()) << status.message();
@@ -63,6 +63,7 @@ variant_loading: {threads: 2, max_parked: 7, retry_seconds: 0.5}
   EXPECT_EQ(config.router.loader_threads, 2);
   EXPECT_EQ(config.router.max_parked, 7);
   EXPECT_DOUBLE_EQ(config.router.retry_seconds, 0.5);
+  EXPECT_EQ(config.load_bytes_per_second, 200 << 20);
 }
 
 TEST(Config, NamesKeyLineAndWhatIsAllowed) {
@@ -78,6 +79,8 @@ TEST(Config, NamesKeyLineAndWhatIsAllowed) {
   EXPECT_THAT(error_of("server: 3\n"), HasSubstr("key 'server': expected a map"));
   EXPECT_THAT(error_of("variants: [a, b]\n"), HasSubstr("expected a map of NAME: PATH"));
   EXPECT_THAT(error_of("server: {api_keys: secret}\n"), HasSubstr("expected a list of keys"));
+  EXPECT_THAT(error_of("variant_loading: {bytes_per_second: -1}\n"),
+              HasSubstr("expected 0 (no cap) or a size such as 200MiB"));
   EXPECT_THAT(error_of("engine: {kv_cache: 2GB}\n"),
               HasSubstr("expected auto or a size such as 2GiB"));
   EXPECT_THAT(error_of("engine: {step_milliseconds: .nan}\n"),

@@ -13,7 +13,6 @@ class FakeVariantWeights final : public VariantWeights {
   explicit FakeVariantWeights(uint32_t t) : tag(t) {}
   Status put_sign_rows(WeightId, int, int, int64_t, int64_t, const uint8_t*) override { return {}; }
   Status put_alpha(WeightId, int, int, const float*) override { return {}; }
-  Status begin_dense(WeightId, int, int64_t) override { return {}; }
   Status put_dense_rows(WeightId, int, int64_t, int64_t, const uint16_t*) override { return {}; }
   void alias_dense(WeightId, WeightId) override {}
   Status finish() override { return {}; }

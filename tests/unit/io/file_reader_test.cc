@@ -1,6 +1,7 @@
 // FileReader: reads within the file only, and says what is wrong otherwise.
 #include "io/file_reader.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -29,6 +30,35 @@ TEST(FileReader, ReadsWithinTheFileOnly) {
   ASSERT_EQ(truncate(path.c_str(), 5), 0);
   const Status cut = (*file)->read(3, 4, out);
   EXPECT_THAT(cut.message(), HasSubstr("cut short to 5 bytes"));
+}
+
+TEST(FileReader, KnowsWhenItsFileHasChanged) {
+  TempFolder folder;
+  const std::string path = folder.write("data", "0123456789");
+  const auto opened = [&] {
+    auto file = FileReader::open(path);
+    EXPECT_TRUE(file.ok());
+    EXPECT_TRUE((*file)->unchanged().ok());
+    return *file;
+  };
+  const auto says = [](const std::shared_ptr<FileReader>& file) {
+    EXPECT_EQ(file->unchanged().code(), Code::kUnavailable);
+    return file->unchanged().message();
+  };
+  auto file = opened();
+  ASSERT_EQ(truncate(path.c_str(), 5), 0);
+  EXPECT_THAT(says(file), HasSubstr("it had 10 bytes, now 5"));
+  file = opened();
+  const timespec times[2] = {{0, UTIME_OMIT}, {12345, 678}};
+  ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+  EXPECT_THAT(says(file), HasSubstr("written to"));
+  file = opened();
+  ASSERT_EQ(rename(folder.write("other", "01234").c_str(), path.c_str()), 0);
+  EXPECT_THAT(says(file), HasSubstr("replaced by another file"));
+  file = opened();
+  ASSERT_EQ(unlink(path.c_str()), 0);
+  EXPECT_THAT(says(file), HasSubstr("removed"));
+  EXPECT_TRUE(FileReader::in_memory("memory", "x")->unchanged().ok());
 }
 
 TEST(FileReader, WholeFilesHaveALimit) {
