@@ -4,7 +4,7 @@
       [--gguf BASE.gguf [--adapter LORA]]                             weights from a GGUF (rounded to bf16), plus an adapter
   quality.py served URL MODEL NAME OUT.jsonl                          greedy answers by a running deltad
   quality.py compare SERVED.jsonl REFERENCE.jsonl …                   verdicts that changed, and whether each began at a close call
-  quality.py base MODEL_FOLDER --gguf BASE.gguf                      puts the GGUF's weights, in bf16, into a model folder
+  quality.py base MODEL_FOLDER --gguf BASE.gguf                       puts the GGUF's weights, in bf16, into a model folder
   quality.py table FOLDER                                             exact match of every FORM/NAME.jsonl in a folder, in per cent
 
 NAME is a task in examples/variants; its 60 questions are asked as the only user message, greedy, 64 tokens at most. An answer is right
@@ -45,6 +45,15 @@ def gguf_model(path: str):
     from transformers import AutoModelForCausalLM
     at = pathlib.Path(path)
     return AutoModelForCausalLM.from_pretrained(at.parent, gguf_file=at.name, dtype=torch.float32).to(torch.bfloat16)
+
+
+def put_base(folder: str, gguf: str) -> None:
+    from safetensors.torch import save_file
+    model = gguf_model(gguf)
+    tensors = model.state_dict()
+    if model.config.tie_word_embeddings:
+        del tensors["lm_head.weight"]
+    save_file({name: t.contiguous() for name, t in tensors.items()}, pathlib.Path(folder) / "model.safetensors", {"format": "pt"})
 
 
 def reference(folder: str, name: str, out: str, gguf: str | None, adapter: str | None) -> None:
@@ -162,7 +171,7 @@ def main() -> int:
     elif a.command == "served":
         served(a.url, a.model, a.name, a.out)
     elif a.command == "base":
-        gguf_model(a.gguf).save_pretrained(a.folder)
+        put_base(a.folder, a.gguf)
     elif a.command == "compare":
         return compare(a.pairs)
     else:

@@ -7,7 +7,6 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/cpu_ops.h"
-#include "backend/cpu/cpu_weights.h"
 #include "base/worker_team.h"
 
 namespace deltad {
