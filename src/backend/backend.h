@@ -48,6 +48,13 @@ class VariantWeights {
 
 constexpr int kMaxLevels = 4;
 
+// What a variant does to one weight, as far as its size depends on it.
+struct WeightChange {
+  WeightId weight = -1;
+  int levels = 0;          // of signs, over all parts
+  int64_t dense_rows = 0;  // of a dense replacement's last part; 0: none
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -59,6 +66,8 @@ class Backend {
   virtual Status put_rows(WeightId weight, int part, int64_t first, int64_t count,
                           const uint16_t* values) = 0;
   virtual std::unique_ptr<VariantWeights> new_variant() = 0;
+  // What bytes() of a variant with these changes (one a weight) will be, before it is loaded.
+  virtual size_t variant_bytes(const std::vector<WeightChange>& changes) const = 0;
 
   virtual Result<Buffer> allocate(size_t bytes) = 0;  // device memory, zero-filled
   virtual Ops& ops() = 0;

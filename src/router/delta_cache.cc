@@ -65,18 +65,23 @@ void DeltaCache::retire(VariantId id) {
 }
 
 void DeltaCache::succeed(VariantId from, VariantId to) {
-  const bool pinned = at(from).pinned;
-  {
-    Edit edit(*this, from);
-    at(from).pinned = false;
-  }
+  Entry &old = at(from), &fresh = at(to);
+  const bool pinned = old.pinned, loaded = old.device != Place::kNone;
   {
     Edit edit(*this, to);
-    at(to).priority = at(from).priority;
-    at(to).last_use = at(from).last_use;
+    fresh.priority = old.priority;
+    fresh.last_use = old.last_use;
+    fresh.since = old.since;
+    fresh.waiting = old.waiting;
+  }
+  {
+    Edit edit(*this, from);
+    old.pinned = old.prefetch = false;
+    old.waiting = 0;
   }
   settle(from);
-  if (pinned) request_load(to, true);
+  if (pinned || loaded) request_load(to, pinned);
+  settle(to);
   pump();
 }
 

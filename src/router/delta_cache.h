@@ -95,7 +95,8 @@ class DeltaCache {
   // No new requests from now on. Its memory is given back when the last one in flight has been
   // released; waiters keep waiting. Forgotten then.
   void retire(VariantId id);
-  // `to` follows `from` under the same name: it takes over the pin and the popularity.
+  // `to` follows `from` under the same name: it takes over the pin, the popularity and those who
+  // wait, and is loaded if `from` was.
   void succeed(VariantId from, VariantId to);
   bool known(VariantId id) const { return entries_.count(id) > 0; }
 
@@ -129,6 +130,11 @@ class DeltaCache {
   std::vector<CacheAction> take_actions() { return std::exchange(actions_, {}); }
 
   CacheEntryInfo info(VariantId id) const;
+  const std::string& digest(VariantId id) const { return at(id).digest; }  // as measured
+  // Of a load or promotion that runs: where it goes.
+  Tier filling(VariantId id) const {
+    return at(id).device == Place::kFilling ? Tier::kDevice : Tier::kHost;
+  }
   CacheTierInfo tier(Tier tier) const;
   const CacheStats& stats() const { return stats_; }
 

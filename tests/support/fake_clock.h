@@ -1,6 +1,7 @@
-// A clock that goes only when told.
+// A clock that goes only when told. Any thread.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 
 #include "base/clock.h"
@@ -9,14 +10,13 @@ namespace deltad::testing {
 
 class FakeClock final : public Clock {
  public:
-  TimePoint now() const override { return now_; }
+  TimePoint now() const override { return TimePoint(Duration(ticks_.load())); }
   void advance(double seconds) {
-    now_ += std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+    ticks_ += std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds)).count();
   }
-  void set(TimePoint time) { now_ = time; }
 
  private:
-  TimePoint now_{std::chrono::hours(1)};
+  std::atomic<Duration::rep> ticks_{Duration(std::chrono::hours(1)).count()};
 };
 
 }  // namespace deltad::testing

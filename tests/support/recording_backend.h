@@ -42,6 +42,7 @@ class RecordingBackend final : public Backend {
     return {};
   }
   std::unique_ptr<VariantWeights> new_variant() override { return nullptr; }
+  size_t variant_bytes(const std::vector<WeightChange>&) const override { return 0; }
   Result<Buffer> allocate(size_t bytes) override { return Buffer::cpu(bytes); }
   Ops& ops() override { CHECK(false, "a RecordingBackend computes nothing"); }
   size_t weight_bytes() const override { return 0; }

@@ -41,6 +41,9 @@ class CpuBackend final : public Backend {
   std::unique_ptr<VariantWeights> new_variant() override {
     return std::make_unique<CpuVariantWeights>(weights_);
   }
+  size_t variant_bytes(const std::vector<WeightChange>& changes) const override {
+    return CpuVariantWeights::bytes_of(weights_, changes);
+  }
   Result<Buffer> allocate(size_t bytes) override { return Buffer::cpu(bytes); }
   Ops& ops() override { return ops_; }
   size_t weight_bytes() const override { return weights_.bytes(); }

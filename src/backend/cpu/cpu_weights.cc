@@ -22,20 +22,36 @@ int64_t packed_row(const WeightSpec& spec, int part, int64_t r) {
   return (r / kTileRows * parts + part) * kTileRows + r % kTileRows;
 }
 
-// Memory for a matrix or vector of `spec`, zero-filled. rows of its only or last part may differ
-// from the spec's.
-Result<CpuMatrix> make_matrix(const WeightSpec& spec, int64_t last_rows) {
+// The shape of a matrix or vector of `spec`, without memory. rows of its only or last part may
+// differ from the spec's.
+CpuMatrix shape_of(const WeightSpec& spec, int64_t last_rows) {
   CpuMatrix m;
   const int last = static_cast<int>(spec.parts.size()) - 1;
   m.rows = packed_row(spec, last, last_rows - 1) + 1;
   m.padded_rows = cpu::padded_rows(m.rows);
   m.columns = spec.columns;
   m.padded_columns = cpu::padded_columns(m.columns);
-  const size_t bytes = spec.kind == WeightKind::kVector
-                           ? static_cast<size_t>(m.padded_rows) * sizeof(float)
-                           : static_cast<size_t>(cpu::base_elements(m.rows, m.columns)) * 2;
-  ASSIGN_OR_RETURN(m.storage, Buffer::cpu(bytes));
   return m;
+}
+
+size_t storage_bytes(const WeightSpec& spec, const CpuMatrix& m) {
+  return spec.kind == WeightKind::kVector
+             ? static_cast<size_t>(m.padded_rows) * sizeof(float)
+             : static_cast<size_t>(cpu::base_elements(m.rows, m.columns)) * 2;
+}
+
+// With memory, zero-filled.
+Result<CpuMatrix> make_matrix(const WeightSpec& spec, int64_t last_rows) {
+  CpuMatrix m = shape_of(spec, last_rows);
+  ASSIGN_OR_RETURN(m.storage, Buffer::cpu(storage_bytes(spec, m)));
+  return m;
+}
+
+size_t level_bits_bytes(const CpuMatrix& m) {
+  return static_cast<size_t>(cpu::sign_words(m.rows, m.columns)) * sizeof(uint64_t);
+}
+size_t level_alpha_bytes(const CpuMatrix& m) {
+  return static_cast<size_t>(m.padded_rows) * sizeof(float);
 }
 
 Status put_values(const CpuMatrix& m, const WeightSpec& spec, int part, int64_t first,
@@ -131,6 +147,20 @@ CpuVariantWeights::CpuVariantWeights(const CpuWeights& base)
   for (CpuWeightDelta& d : deltas_) d.levels.reserve(kMaxLevels);
 }
 
+size_t CpuVariantWeights::bytes_of(const CpuWeights& base,
+                                   const std::vector<WeightChange>& changes) {
+  size_t sum = 0;
+  for (const WeightChange& change : changes) {
+    const WeightSpec& spec = base.spec(change.weight);
+    if (change.levels > 0) {
+      const CpuMatrix& m = base.matrix(change.weight);
+      sum += static_cast<size_t>(change.levels) * (level_bits_bytes(m) + level_alpha_bytes(m));
+    }
+    if (change.dense_rows > 0) sum += storage_bytes(spec, shape_of(spec, change.dense_rows));
+  }
+  return sum;
+}
+
 // The level, made with all below it on first use.
 Result<const CpuSignLevel*> CpuVariantWeights::level_of(WeightId weight, int level) {
   if (level < 0 || level >= kMaxLevels)
@@ -145,10 +175,8 @@ Result<const CpuSignLevel*> CpuVariantWeights::level_of(WeightId weight, int lev
   std::vector<CpuSignLevel>& levels = deltas_[static_cast<size_t>(weight)].levels;
   while (levels.size() <= static_cast<size_t>(level)) {
     CpuSignLevel made;
-    ASSIGN_OR_RETURN(
-        Buffer bits,
-        Buffer::cpu(static_cast<size_t>(cpu::sign_words(m.rows, m.columns)) * sizeof(uint64_t)));
-    ASSIGN_OR_RETURN(Buffer alpha, Buffer::cpu(static_cast<size_t>(m.padded_rows) * sizeof(float)));
+    ASSIGN_OR_RETURN(Buffer bits, Buffer::cpu(level_bits_bytes(m)));
+    ASSIGN_OR_RETURN(Buffer alpha, Buffer::cpu(level_alpha_bytes(m)));
     made.bits = std::make_shared<Buffer>(std::move(bits));
     made.alpha = std::make_shared<Buffer>(std::move(alpha));
     levels.push_back(std::move(made));

@@ -54,6 +54,7 @@ class CpuWeights {
 class CpuVariantWeights final : public VariantWeights {
  public:
   explicit CpuVariantWeights(const CpuWeights& base);
+  static size_t bytes_of(const CpuWeights& base, const std::vector<WeightChange>& changes);
   Status put_sign_rows(WeightId weight, int part, int level, int64_t first, int64_t count,
                        const uint8_t* bits) override;
   Status put_alpha(WeightId weight, int part, int level, const float* alpha) override;

@@ -94,6 +94,7 @@ class NotingBackend : public Backend {
   std::unique_ptr<VariantWeights> new_variant() override {
     return std::make_unique<NotingWeights>(&notes, table_);
   }
+  size_t variant_bytes(const std::vector<WeightChange>&) const override { return 0; }
   Result<Buffer> allocate(size_t bytes) override { return Buffer::cpu(bytes); }
   Ops& ops() override {
     CHECK(false, "no ops here");
