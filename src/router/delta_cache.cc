@@ -95,7 +95,7 @@ Result<bool> DeltaCache::want(VariantId id) {
     Edit edit(*this, id);
     e.priority = policy_->on_request(id, e.priority, std::max<int64_t>(e.bytes, 0), now);
     e.last_use = now;
-    if ((e.device == Place::kHere && !e.draining) || e.device == Place::kCopyingOut) {
+    if ((e.device == Place::kHere && !e.draining) || (e.device == Place::kCopyingOut && !e.gone)) {
       e.device = Place::kHere;
       ++e.in_flight;
       ++stats_.hits;
@@ -273,6 +273,7 @@ void DeltaCache::freed(VariantId id, Tier tier) {
   {
     Edit edit(*this, id);
     place = Place::kNone;
+    if (tier == Tier::kDevice) e.gone = false;
   }
   settle(id);
   pump();

@@ -150,6 +150,7 @@ class DeltaCache {
     int64_t waiting = 0, in_flight = 0;
     bool pinned = false, prefetch = false, retired = false;
     bool draining = false;    // chosen as a victim while in use
+    bool gone = false;        // had to leave the device for another: cannot be called back
     bool cancelling = false;  // the job was told to stop
     Job job = Job::kNone;
     Place device = Place::kNone, host = Place::kNone;
@@ -158,6 +159,9 @@ class DeltaCache {
     TimePoint next_try{};
     double back_off = 0;
 
+    bool copying() const {  // device → host
+      return host == Place::kFilling && job == Job::kNone;
+    }
     bool wanted() const { return waiting > 0 || prefetch || pinned; }
     bool asks_now() const { return waiting > 0 || prefetch || (pinned && error.ok()); }
   };

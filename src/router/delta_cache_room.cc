@@ -134,13 +134,12 @@ bool DeltaCache::evict_device(VariantId id) {
   ++stats_.evictions;
   if (e.draining) ++stats_.forced_evictions;
   policy_->on_evict(id, e.priority);
-  const bool copying = e.host == Place::kFilling;
   {
     Edit edit(*this, id);
+    e.gone = e.draining;
     stop_draining(id, e);
-    if (copying) e.device = Place::kCopyingOut;
   }
-  if (!copying) free_copy(id, Tier::kDevice);
+  free_copy(id, Tier::kDevice);
   return true;
 }
 
@@ -164,6 +163,10 @@ void DeltaCache::free_copy(VariantId id, Tier tier) {
   Entry& e = at(id);
   {
     Edit edit(*this, id);
+    if (tier == Tier::kDevice && e.copying()) {  // freed when the copy is done
+      e.device = Place::kCopyingOut;
+      return;
+    }
     (tier == Tier::kDevice ? e.device : e.host) = Place::kFreeing;
   }
   act(CacheAction::Kind::kFree, id, tier);

@@ -164,6 +164,7 @@ class RandomEvents {
   }
 
   void check() {
+    world_.tick();  // as the service thread, when a handle is dropped
     for (const Tier tier : {Tier::kDevice, Tier::kHost}) {
       const int64_t used = world_.used(tier), budget = world_.budget[tier == Tier::kHost];
       int64_t& before = used_[tier == Tier::kHost];
@@ -194,8 +195,21 @@ class RandomEvents {
     EXPECT_LE(in_flight, static_cast<int64_t>(world_.engine.size()));
     EXPECT_LE(waiting, static_cast<int64_t>(world_.core.waiting()));
     if (world_.engine.empty() && world_.jobs.empty() && world_.measuring.empty()) {
-      EXPECT_EQ(world_.core.waiting(), 0u) << "somebody waits for nothing";
+      EXPECT_EQ(world_.core.waiting(), 0u) << "somebody waits for nothing" << state();
     }
+  }
+
+  std::string state() {
+    std::string out;
+    for (const Tier tier : {Tier::kDevice, Tier::kHost}) {
+      const CacheTierInfo info = world_.core.tier(tier);
+      out += "; " + std::to_string(info.used) + " of " + std::to_string(info.budget);
+    }
+    for (const VariantInfo& info : world_.core.variants())
+      out += "\n" + info.name + ": " + variant_state_name(info.state) + ", " +
+             std::to_string(info.bytes) + " bytes, " + std::to_string(info.waiting) + " wait, " +
+             std::to_string(info.in_flight) + " in flight" + (info.pinned ? ", pinned" : "");
+    return out;
   }
 
   // All requests come to their end, then nothing is left in memory.
