@@ -260,6 +260,8 @@ class RouterImpl final : public Router {
       log_info("variant '{}' {}: {:.1f} MiB in {:.0f} ms", job.entry->name,
                job.kind == Kind::kLoad ? "loaded" : "copied",
                static_cast<double>((*made)->bytes) / (1 << 20), took * 1e3);
+    else if (made.status().code() == Code::kCancelled)
+      log_info("variant '{}': its load was stopped after {:.0f} ms", job.entry->name, took * 1e3);
     else
       log_error("variant '{}': {}", job.entry->name, made.status().message());
     change([&](RouterCore& core) {

@@ -190,6 +190,7 @@ class RouterWorld {
   bool measure_at_once = true;
   bool engine_refuses = false;
   int64_t budget[2];
+  std::shared_ptr<const TextAssets> text;  // of the versions added from now on
 
  private:
   struct Memory {
@@ -201,6 +202,7 @@ class RouterWorld {
     auto out = std::make_shared<CatalogEntry>();
     out->name = name;
     out->path = name + "#" + std::to_string(++versions_);
+    out->text = text;
     out->share = std::make_shared<QueueShare>();
     files[out->path] = {bytes, digest.empty() ? out->path : digest};
     return out;
