@@ -35,7 +35,7 @@ enum class Tier { kDevice, kHost };
 struct CacheOptions {
   int64_t device_bytes = 0;
   int64_t host_bytes = 0;  // 0: no tier of its own
-  double half_life_seconds = 600;
+  double half_life_seconds = 200;
   double age_bound_seconds = 10;
   int max_loads = 1;           // loads and promotions at once
   double retry_seconds = 1.0;  // first back-off after a failed load; doubles up to 60
