@@ -16,19 +16,6 @@ TokenEvent ended_event(FinishReason reason, Status status) {
   return event;
 }
 
-void ReleaseBox::put(VariantId id) {
-  {
-    MutexLock lock(mutex_);
-    released_.push_back(id);
-  }
-  if (wake_) wake_();
-}
-
-std::vector<VariantId> ReleaseBox::take() {
-  MutexLock lock(mutex_);
-  return std::exchange(released_, {});
-}
-
 RouterCore::RouterCore(const RouterCoreOptions& options,
                        std::shared_ptr<const TextAssets> base_text,
                        std::shared_ptr<ReleaseBox> releases, const Clock& clock)
@@ -52,6 +39,9 @@ void RouterCore::enter_cache(const CatalogEntryRef& entry) {
 }
 
 Status RouterCore::add(CatalogEntryRef entry) {
+  if (catalog_.find(entry->name))
+    return invalid_argument(
+        fmt::format("variant '{}' exists already: replace or remove it", entry->name));
   RETURN_IF_ERROR(catalog_.insert(entry));
   enter_cache(entry);
   return Status();
@@ -158,7 +148,7 @@ Result<RouterCore::Submitted> RouterCore::submit(const ModelHandle& model, Reque
   }
   Submitted out{ticket, std::nullopt};
   if (*admitted) {
-    request.variant = handle_of(entry);
+    request.variant = ReleaseBox::handle(releases_, entry->device, entry->id);
     out.ready = std::move(request);
   } else {
     entry->parked.insert(ticket);
@@ -287,118 +277,6 @@ void RouterCore::end_waiting() {
 
 void RouterCore::stop_loads() {
   for (const auto& [id, entry] : by_id_) entry->cancel_load = true;
-}
-
-// A handle for one request: the variant, and its place among those in flight until the last copy of
-// the handle is gone, whoever drops it and why.
-VariantRef RouterCore::handle_of(const CatalogEntryRef& entry) const {
-  const Variant* raw = entry->device.get();
-  CHECK(raw != nullptr, "a request in flight on a variant that is not there");
-  return VariantRef(
-      raw, [inner = entry->device, box = releases_, id = entry->id](const Variant*) mutable {
-        inner.reset();
-        box->put(id);
-      });
-}
-
-void RouterCore::unpark(LiveMap::iterator it) {
-  Live& live = it->second;
-  live.entry->parked.erase(it->first);
-  if (live.request->deadline != TimePoint::max())
-    deadlines_.erase({live.request->deadline, it->first});
-  --waiting_;
-}
-
-void RouterCore::leave_queue(Live& live, bool served) {
-  if (!live.queued) return;
-  live.queued = false;
-  bounds_.leave(live.entry ? live.entry->share.get() : nullptr, served, clock_.now());
-}
-
-// A waiting request ends here; the cache is told by the caller.
-void RouterCore::end(Ticket ticket, FinishReason reason, Status status) {
-  const auto it = live_.find(ticket);
-  unpark(it);
-  leave_queue(it->second, false);
-  RouterEffect& out = effect(RouterEffect::Kind::kEnd, it->second.entry);
-  out.on_event = std::move(it->second.request->on_event);
-  out.event = ended_event(reason, std::move(status));
-  live_.erase(it);
-}
-
-void RouterCore::end_all(const CatalogEntryRef& entry, const Status& status) {
-  const std::vector<Ticket> tickets(entry->parked.begin(), entry->parked.end());
-  for (const Ticket ticket : tickets) end(ticket, FinishReason::kError, status);
-  if (!tickets.empty()) cache_.leave(entry->id, static_cast<int64_t>(tickets.size()));
-}
-
-RouterEffect& RouterCore::effect(RouterEffect::Kind kind, const CatalogEntryRef& entry) {
-  RouterEffect& out = effects_.emplace_back();
-  out.kind = kind;
-  out.entry = entry;
-  return out;
-}
-
-// Turns what the cache wants done into effects.
-void RouterCore::absorb() {
-  for (auto actions = cache_.take_actions(); !actions.empty(); actions = cache_.take_actions())
-    for (const CacheAction& action : actions) perform(action);
-  std::erase_if(retired_, [&](VariantId id) {
-    if (cache_.known(id)) return false;
-    by_id_.erase(id);
-    return true;
-  });
-}
-
-void RouterCore::perform(const CacheAction& action) {
-  using Kind = CacheAction::Kind;
-  const CatalogEntryRef entry = by_id_.at(action.id);
-  const std::vector<Ticket> tickets(entry->parked.begin(), entry->parked.end());
-  switch (action.kind) {
-    case Kind::kMeasure:
-      effect(RouterEffect::Kind::kMeasure, entry);
-      return;
-    case Kind::kLoad:
-    case Kind::kPromote:
-    case Kind::kDemote: {
-      RouterEffect& out = effect(action.kind == Kind::kLoad      ? RouterEffect::Kind::kLoad
-                                 : action.kind == Kind::kPromote ? RouterEffect::Kind::kPromote
-                                                                 : RouterEffect::Kind::kDemote,
-                                 entry);
-      out.tier = action.tier;
-      out.bytes = action.bytes;
-      out.digest = cache_.digest(action.id);
-      if (action.kind == Kind::kPromote) out.variant = entry->host;
-      if (action.kind == Kind::kDemote) out.variant = entry->device;
-      if (action.kind != Kind::kDemote) entry->cancel_load = false;
-      return;
-    }
-    case Kind::kFree: {
-      RouterEffect& out = effect(RouterEffect::Kind::kFree, entry);
-      out.tier = action.tier;
-      out.variant = std::move(action.tier == Tier::kDevice ? entry->device : entry->host);
-      return;
-    }
-    case Kind::kCancel:
-      entry->cancel_load = true;
-      return;
-    case Kind::kAdmit:
-      CHECK(action.count == static_cast<int64_t>(tickets.size()), "a waiter is lost");
-      for (const Ticket ticket : tickets) {
-        const auto it = live_.find(ticket);
-        unpark(it);
-        RouterEffect& out = effect(RouterEffect::Kind::kDispatch, entry);
-        out.ticket = ticket;
-        out.request = std::move(*it->second.request);
-        out.request.variant = handle_of(entry);
-        it->second.request.reset();
-      }
-      return;
-    case Kind::kFail:
-      CHECK(action.count == static_cast<int64_t>(tickets.size()), "a waiter is lost");
-      for (const Ticket ticket : tickets) end(ticket, FinishReason::kError, action.status);
-      return;
-  }
 }
 
 std::vector<VariantInfo> RouterCore::variants() const {

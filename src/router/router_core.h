@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/mutex.h"
 #include "engine/request.h"
 #include "router/catalog.h"
 #include "router/delta_cache.h"
 #include "router/queue_bounds.h"
+#include "router/release_box.h"
 #include "router/variant_loader.h"
 
 namespace deltad {
@@ -30,22 +30,6 @@ struct ModelHandle {
   bool is_base = false;
   std::shared_ptr<const TextAssets> text;  // the variant's own, else the base's
   CatalogEntryRef entry;                   // null for the base
-};
-
-// Where the handles of requests in flight report that they are gone. The last copy of a handle may
-// be dropped by any thread, under any lock of others, and after the router itself: so this is all
-// that it touches.
-class ReleaseBox {
- public:
-  // wake: called after each release, under no lock of the box.
-  explicit ReleaseBox(std::function<void()> wake = nullptr) : wake_(std::move(wake)) {}
-  void put(VariantId id) EXCLUDES(mutex_);
-  std::vector<VariantId> take() EXCLUDES(mutex_);
-
- private:
-  const std::function<void()> wake_;
-  Mutex mutex_;
-  std::vector<VariantId> released_ GUARDED_BY(mutex_);
 };
 
 struct RouterCoreOptions {
@@ -142,7 +126,6 @@ class RouterCore {
   Result<CatalogEntryRef> find(const std::string& name) const;
   Result<CatalogEntryRef> entry_for(const ModelHandle& model) const;
   void enter_cache(const CatalogEntryRef& entry);
-  VariantRef handle_of(const CatalogEntryRef& entry) const;
   void unpark(LiveMap::iterator it);
   void leave_queue(Live& live, bool served);
   void end(Ticket ticket, FinishReason reason, Status status);
@@ -150,6 +133,7 @@ class RouterCore {
   RouterEffect& effect(RouterEffect::Kind kind, const CatalogEntryRef& entry);
   void absorb();
   void perform(const CacheAction& action);
+  void start_job(const CacheAction& action, const CatalogEntryRef& entry);
   VariantInfo info(const CatalogEntry& entry) const;
 
   const RouterCoreOptions options_;
