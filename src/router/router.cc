@@ -246,7 +246,8 @@ class RouterImpl final : public Router {
     const VariantId id = job.entry->id;
     if (job.kind == Kind::kMeasure) {
       const Result<VariantSize> size = loader_->measure(job.entry->path);
-      if (!size.ok()) log_error("variant '{}': {}", job.entry->name, size.status().message());
+      if (!size.ok())
+        log_error("variant '{}' cannot be loaded: {}", job.entry->name, size.status().message());
       change([&](RouterCore& core) { core.measured(id, size); });
       return;
     }
@@ -257,13 +258,13 @@ class RouterImpl final : public Router {
     job.variant.reset();
     const double took = seconds(Clock::real().now() - start);
     if (made.ok())
-      log_info("variant '{}' {}: {:.1f} MiB in {:.0f} ms", job.entry->name,
+      log_info("variant {} {}: {:.1f} MiB in {:.0f} ms", job.entry->name,
                job.kind == Kind::kLoad ? "loaded" : "copied",
                static_cast<double>((*made)->bytes) / (1 << 20), took * 1e3);
     else if (made.status().code() == Code::kCancelled)
-      log_info("variant '{}': its load was stopped after {:.0f} ms", job.entry->name, took * 1e3);
+      log_info("variant {}: its load was stopped after {:.0f} ms", job.entry->name, took * 1e3);
     else
-      log_error("variant '{}': {}", job.entry->name, made.status().message());
+      log_error("variant '{}' cannot be loaded: {}", job.entry->name, made.status().message());
     change([&](RouterCore& core) {
       if (job.kind == Kind::kDemote)
         core.demoted(id, std::move(made));
