@@ -339,6 +339,21 @@ TEST(VariantRules, AVictimIsSparedWhenTheWaitingOneLeaves) {
   EXPECT_TRUE(world.asked[late].in_engine);
 }
 
+TEST(VariantRules, AReplacementDoesNotBeginToWaitAnew) {
+  RouterCoreOptions options = RouterWorld::options(10);
+  options.cache.age_bound_seconds = 10;
+  RouterWorld world(options);
+  ASSERT_TRUE(world.add("hot", 10).ok() && world.add("cold", 10).ok());
+  world.ask("hot");
+  world.loaded("hot");
+  world.ask("cold");
+  world.tick(9);
+  ASSERT_TRUE(world.replace("cold", 10).ok());
+  EXPECT_TRUE(world.asked[world.ask("hot")].in_engine);
+  world.tick(1);
+  EXPECT_FALSE(world.asked[world.ask("hot")].in_engine);
+}
+
 // Rule 7. RouterWorld checks the budget whenever bytes are taken.
 TEST(VariantRules, AReplacementWithoutRoomWaitsUntilTheOldHasDrained) {
   RouterWorld world(RouterWorld::options(25));

@@ -243,6 +243,29 @@ TEST(DeltaCache, ASuccessorTakesPinAndPopularity) {
   EXPECT_FALSE(world.cache.known(old));
 }
 
+TEST(DeltaCache, APrefetchGoesOnWhenAWaiterLeaves) {
+  CacheWorld world(options(30));
+  const VariantId a = world.add("a", 10);
+  ASSERT_TRUE(world.cache.prefetch(a).ok());
+  world.run();
+  world.want(a);
+  world.leave(a);
+  EXPECT_THAT(world.log, ElementsAre("load a"));
+  world.loaded(a);
+  EXPECT_TRUE(world.on_device(a));
+}
+
+TEST(DeltaCache, AfterAFailedLoadTheFileIsMeasuredAgain) {
+  CacheWorld world(options(30));
+  const VariantId a = world.add("a", 10);
+  world.want(a);
+  world.end_load(a, unavailable("it changed while it was read"), 0);
+  world.items[a].bytes = 20;
+  world.tick(1);
+  world.want(a);
+  EXPECT_EQ(world.used(Tier::kDevice), 20);
+}
+
 TEST(DeltaCacheTiers, GivenUpOnTheDeviceItStaysOnTheHost) {
   CacheWorld world(options(10, 30));
   const VariantId a = world.add("a", 10), b = world.add("b", 10);
