@@ -5,6 +5,7 @@
 // request ends exactly once, and nobody waits for nothing. DELTAD_SEED=n replays a failing run.
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <random>
 
@@ -241,7 +242,9 @@ class RandomEvents {
 };
 
 void play(uint64_t seed, bool two_tiers) {
-  SCOPED_TRACE("DELTAD_SEED=" + std::to_string(seed) + " replays this");
+  // Before anything can go wrong: a CHECK or a sanitizer ends the process.
+  std::printf("DELTAD_SEED=%llu replays this\n", static_cast<unsigned long long>(seed));
+  std::fflush(stdout);
   RandomEvents events(seed, two_tiers);
   events.run(kEvents);
   if (::testing::Test::HasFailure()) return;
