@@ -282,6 +282,10 @@ TEST(VariantRules, AWaiterThatLeavesNeitherCancelsForOthersNorEvicts) {
   world.end_load(world.jobs.begin()->first, cancelled("stopped"));
   EXPECT_EQ(world.used(Tier::kDevice), 10);
   EXPECT_EQ(world.info("b").state, VariantState::kRegistered);
+  // And the next load of it is a fresh one.
+  world.ask("b");
+  ASSERT_TRUE(world.loading("b"));
+  EXPECT_FALSE(world.jobs.begin()->second.entry->cancel_load);
 }
 
 // Rule 6.

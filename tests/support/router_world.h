@@ -267,9 +267,6 @@ class RouterWorld {
             EXPECT_NE(job.digest, effect.digest) << "two loads of one digest";
           }
         EXPECT_EQ(effect.variant == nullptr, effect.kind == Kind::kLoad);
-        if (effect.kind != Kind::kDemote) {
-          EXPECT_FALSE(effect.entry->cancel_load) << "cancelled before it began";
-        }
         Memory& to = memory[effect.tier == Tier::kHost];
         to.loading += effect.bytes;
         EXPECT_LE(used(effect.tier), budget[effect.tier == Tier::kHost])
