@@ -267,8 +267,9 @@ int run(const Options& options) {
     const VariantRef variant = load_once();
     check_loaded(path, table, *variant);
     resident = variant->bytes;
-    const auto planned = variant_bytes(path, table, backend, load);
-    if (!planned.ok() || *planned != resident) stop("the header promised another size");
+    const auto planned = measure_variant(path, table, backend, load);
+    if (!planned.ok() || static_cast<size_t>(planned->bytes) != resident)
+      stop("the header promised another size");
   }
 
   std::vector<Way> ways = {

@@ -37,9 +37,16 @@ class [[nodiscard]] Status {
   const std::string& message() const { return message_; }
   // The same status with "context: " before its message.
   Status in(const std::string& context) const;
+  // When trying again may help, in seconds; 0: nobody knows.
+  int retry_after() const { return retry_after_; }
+  Status with_retry_after(int seconds) && {
+    retry_after_ = seconds;
+    return std::move(*this);
+  }
 
  private:
   Code code_ = Code::kOk;
+  int retry_after_ = 0;
   std::string message_;
 };
 

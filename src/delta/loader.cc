@@ -108,10 +108,11 @@ Result<size_t> bytes_of(const DeltaFile& delta, const VariantContent& content,
 
 }  // namespace
 
-Result<size_t> variant_bytes(const std::string& path, const WeightTable& table,
-                             const Backend& backend, const VariantLoadOptions& options) {
+Result<VariantSize> measure_variant(const std::string& path, const WeightTable& table,
+                                    const Backend& backend, const VariantLoadOptions& options) {
   ASSIGN_OR_RETURN(const DeltaFile delta, open_checked(path, table, options));
-  return bytes_of(delta, content_of(delta, table), backend);
+  ASSIGN_OR_RETURN(const size_t bytes, bytes_of(delta, content_of(delta, table), backend));
+  return VariantSize{static_cast<int64_t>(bytes), delta.header().digest};
 }
 
 Result<VariantRef> load_variant(const std::string& name, const std::string& path,

@@ -21,10 +21,15 @@ struct VariantLoadOptions {
                               // kResourceExhausted
 };
 
-// What load_variant would take (Variant::bytes), from the file's header alone, with all checks that
-// the header allows. The file may be another one by the time it is loaded: hence max_bytes.
-Result<size_t> variant_bytes(const std::string& path, const WeightTable& table,
-                             const Backend& backend, const VariantLoadOptions& options);
+struct VariantSize {
+  int64_t bytes = 0;   // that it will take in memory (Variant::bytes)
+  std::string digest;  // as the file claims it; "": unknown
+};
+
+// What load_variant would give, from the file's header alone, with all checks that the header
+// allows. The file may be another one by the time it is loaded: hence max_bytes.
+Result<VariantSize> measure_variant(const std::string& path, const WeightTable& table,
+                                    const Backend& backend, const VariantLoadOptions& options);
 
 // Checks everything DESIGN "Loading checks" names while reading (version, architecture, shapes,
 // base digest, file digest, finite α); an error names the file, the tensor and what was expected. A

@@ -114,7 +114,7 @@ Setter bytes(Field field, bool allow_auto) {
 bool set_load_rate(const YAML::Node& node, Config& config) {
   if (!node.IsScalar()) return false;
   const auto value = node.Scalar() == "0" ? std::optional<int64_t>(0) : byte_count(node.Scalar());
-  if (value) config.load_bytes_per_second = *value;
+  if (value) config.router.bytes_per_second = *value;
   return value.has_value();
 }
 
@@ -227,11 +227,42 @@ const std::vector<Key>& variant_loading_keys() {
   static const std::vector<Key> keys = {
       {"threads", "a whole number from 1 to 64",
        whole([](Config& c) -> int& { return c.router.loader_threads; }, 1, 64)},
-      {"max_parked", "a whole number from 1 to 1000000",
-       whole([](Config& c) -> int32_t& { return c.router.max_parked; }, 1, 1000000)},
       {"retry_seconds", "a number of seconds above 0",
        positive_seconds([](Config& c) -> double& { return c.router.retry_seconds; })},
       {"bytes_per_second", "0 (no cap) or a size such as 200MiB", set_load_rate},
+  };
+  return keys;
+}
+
+const std::vector<Key>& variant_cache_keys() {
+  static const std::vector<Key> keys = {
+      {"memory", "auto or a size such as 2GiB",
+       bytes([](Config& c) -> int64_t& { return c.router.cache_bytes; }, true)},
+      {"half_life_seconds", "a number of seconds above 0",
+       positive_seconds([](Config& c) -> double& { return c.router.half_life_seconds; })},
+      {"age_bound_seconds", "a number of seconds above 0",
+       positive_seconds([](Config& c) -> double& { return c.router.age_bound_seconds; })},
+  };
+  return keys;
+}
+
+// "auto" (0), or a whole number from 1 to 1000000.
+template <typename Field>
+Setter automatic_count(Field field) {
+  const Setter number = whole(field, 1, 1000000);
+  return [=](const YAML::Node& node, Config& config) {
+    if (!node.IsScalar() || node.Scalar() != "auto") return number(node, config);
+    field(config) = 0;
+    return true;
+  };
+}
+
+const std::vector<Key>& queue_keys() {
+  static const std::vector<Key> keys = {
+      {"max_requests", "auto or a whole number from 1 to 1000000",
+       automatic_count([](Config& c) -> int64_t& { return c.router.max_waiting; })},
+      {"max_requests_per_variant", "auto or a whole number from 1 to 1000000",
+       automatic_count([](Config& c) -> int64_t& { return c.router.max_waiting_per_variant; })},
   };
   return keys;
 }
@@ -252,6 +283,8 @@ class Reader {
             {"engine", "a map", nested("engine", engine_keys())},
             {"cpu", "a map", nested("cpu", cpu_keys())},
             {"variant_loading", "a map", nested("variant_loading", variant_loading_keys())},
+            {"variant_cache", "a map", nested("variant_cache", variant_cache_keys())},
+            {"queue", "a map", nested("queue", queue_keys())},
             {"log", "debug, info, warning or error", set_log_level},
         });
   }
@@ -366,6 +399,11 @@ std::string describe(const Config& config) {
       count_or(config.engine.kv_bytes, "auto"), count_or(config.engine.max_context, "the model's"),
       config.engine.max_step_rows, config.engine.step_seconds * 1e3, config.engine.max_running,
       config.engine.max_waiting);
+  out += fmt::format(
+      "variants:  memory {}, half-life {:g} s, age bound {:g} s; {} waiting, {} for one variant\n",
+      count_or(config.router.cache_bytes, "auto"), config.router.half_life_seconds,
+      config.router.age_bound_seconds, count_or(config.router.max_waiting, "auto"),
+      count_or(config.router.max_waiting_per_variant, "auto"));
   return out;
 }
 

@@ -26,7 +26,6 @@ struct Config {
   std::vector<std::string> api_keys;  // none: open to all
   EngineOptions engine;
   CpuBackendOptions cpu;
-  int64_t load_bytes_per_second = 0;  // of all variants that load, together; 0: no cap
   RouterOptions router;               // names and digests are filled in once the base is known
   LogLevel log_level = LogLevel::kInfo;
 };

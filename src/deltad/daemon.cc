@@ -87,6 +87,8 @@ Status Daemon::load() {
   options.base_name = served_name(config_, base_->name);
   options.base_digest = base_->digest;
   options.architecture = base_->config().architecture;
+  if (options.max_waiting == 0)
+    options.max_waiting = int64_t{config_.engine.max_waiting} + config_.engine.max_running;
   ASSIGN_OR_RETURN(router_, Router::make(options, config_.variants, base_->text, base_->table,
                                          *base_->backend, *engine_));
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <ctime>
+#include <utility>
 
 #include "delta/variant_text.h"
 #include "io/file_reader.h"
@@ -38,6 +39,8 @@ const char* variant_state_name(VariantState state) {
       return "loading";
     case VariantState::kResident:
       return "resident";
+    case VariantState::kHost:
+      return "host";
     case VariantState::kFailed:
       return "failed";
   }
@@ -47,28 +50,53 @@ const char* variant_state_name(VariantState state) {
 Result<Catalog> Catalog::make(const std::string& base_name,
                               const std::vector<VariantSource>& sources,
                               const std::shared_ptr<const TextAssets>& base_text) {
-  Catalog catalog;
-  catalog.base_name_ = base_name;
-  const int64_t now = static_cast<int64_t>(std::time(nullptr));
+  Catalog catalog(base_name);
   for (const VariantSource& source : sources) {
-    RETURN_IF_ERROR(check_name(source.name, base_name));
-    const std::string where = fmt::format("variant '{}'", source.name);
-    if (!file_exists(source.path) && !is_directory(source.path))
-      return invalid_argument(fmt::format("{}: '{}' does not exist", where, source.path));
-    auto text = variant_text(source.path, base_text);
-    if (!text.ok()) return text.status().in(where);
-    auto entry = std::make_shared<CatalogEntry>();
-    entry->name = source.name;
-    entry->path = source.path;
-    entry->text = *text;
-    entry->created = now;
-    if (!catalog.entries_.emplace(source.name, std::move(entry)).second)
-      return invalid_argument(fmt::format("{} is given twice", where));
+    ASSIGN_OR_RETURN(CatalogEntryRef entry, prepare(base_name, source, base_text));
+    RETURN_IF_ERROR(catalog.insert(std::move(entry)));
   }
   return catalog;
 }
 
-std::shared_ptr<CatalogEntry> Catalog::find(const std::string& name) const {
+Result<CatalogEntryRef> Catalog::prepare(const std::string& base_name, const VariantSource& source,
+                                         const std::shared_ptr<const TextAssets>& base_text) {
+  RETURN_IF_ERROR(check_name(source.name, base_name));
+  const std::string where = fmt::format("variant '{}'", source.name);
+  if (!file_exists(source.path) && !is_directory(source.path))
+    return invalid_argument(fmt::format("{}: '{}' does not exist", where, source.path));
+  auto text = variant_text(source.path, base_text);
+  if (!text.ok()) return text.status().in(where);
+  auto entry = std::make_shared<CatalogEntry>();
+  entry->name = source.name;
+  entry->path = source.path;
+  entry->text = *text;
+  entry->created = static_cast<int64_t>(std::time(nullptr));
+  entry->share = std::make_shared<QueueShare>();
+  return entry;
+}
+
+Status Catalog::insert(CatalogEntryRef entry) {
+  const std::string name = entry->name;
+  if (!entries_.emplace(name, std::move(entry)).second)
+    return invalid_argument(fmt::format("variant '{}' is given twice", name));
+  return Status();
+}
+
+Result<CatalogEntryRef> Catalog::replace(CatalogEntryRef entry) {
+  const auto it = entries_.find(entry->name);
+  if (it == entries_.end()) return unknown(entry->name);
+  return std::exchange(it->second, std::move(entry));
+}
+
+Result<CatalogEntryRef> Catalog::remove(const std::string& name) {
+  const auto it = entries_.find(name);
+  if (it == entries_.end()) return unknown(name);
+  CatalogEntryRef entry = std::move(it->second);
+  entries_.erase(it);
+  return entry;
+}
+
+CatalogEntryRef Catalog::find(const std::string& name) const {
   const auto it = entries_.find(name);
   return it == entries_.end() ? nullptr : it->second;
 }

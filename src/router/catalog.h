@@ -1,22 +1,28 @@
-// Catalog: the variants that can be asked for by name, and where each is in its life. Made at start
-// from the config; the set of names is fixed, the state of an entry is the router's (and under its
-// mutex).
+// Catalog: the variants that can be asked for by name. Entries are added, replaced and removed at
+// run time; an entry is one version of a variant, and lives on after it was replaced as long as
+// requests use it. Owned by the router, under its mutex; prepare() reads files and is called
+// outside.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
 #include "delta/variant.h"
+#include "router/eviction_policy.h"
+#include "router/queue_bounds.h"
 #include "text/text_assets.h"
 
 namespace deltad {
 
-enum class VariantState { kRegistered, kLoading, kResident, kFailed };
+// resident: on the device, where it can be used; host: in memory, but not there.
+enum class VariantState { kRegistered, kLoading, kResident, kHost, kFailed };
 const char* variant_state_name(VariantState state);
 
 struct VariantInfo {  // a snapshot, for /v1/models and /metrics
@@ -27,6 +33,12 @@ struct VariantInfo {  // a snapshot, for /v1/models and /metrics
   uint64_t loads = 0;
   double load_seconds = 0;
   int64_t created = 0;  // unix seconds
+  bool pinned = false;
+  int64_t waiting = 0;  // for it to be resident
+  int64_t in_flight = 0;
+  double rate = 0;           // requests a second, lately
+  double idle_seconds = -1;  // since the last use; −1: never used
+  double retry_seconds = 0;  // until a failed load is tried again
 };
 
 struct VariantSource {
@@ -40,32 +52,48 @@ struct CatalogEntry {
   std::shared_ptr<const TextAssets> text;  // its own, else the base's
   int64_t created = 0;
 
+  // Set by whoever wants a load to stop, polled by the loader.
+  std::atomic<bool> cancel_load{false};
+
   // The router's, under its mutex.
-  VariantState state = VariantState::kRegistered;
-  VariantRef variant;  // kResident
-  Status error;        // of the last load
-  TimePoint next_try{};
-  double back_off = 0;  // seconds; doubles with each failure
+  VariantId id = 0;     // in the cache
+  bool current = true;  // not replaced or removed
+  std::string digest;   // of the last load
+  VariantRef device, host;
   uint64_t loads = 0;
   double load_seconds = 0;
+  std::set<uint64_t> parked;          // tickets that wait for it, in order of arrival
+  std::shared_ptr<QueueShare> share;  // of its name: handed on when it is replaced
 };
+using CatalogEntryRef = std::shared_ptr<CatalogEntry>;
 
 class Catalog {
  public:
-  // Names must be unique, not empty, without control characters, and not the base's; paths must
-  // exist. Reads the small text files of variant folders. kInvalidArgument names the variant.
+  explicit Catalog(std::string base_name) : base_name_(std::move(base_name)) {}
+  // All of the sources; kInvalidArgument names the variant.
   static Result<Catalog> make(const std::string& base_name,
                               const std::vector<VariantSource>& sources,
                               const std::shared_ptr<const TextAssets>& base_text);
 
-  std::shared_ptr<CatalogEntry> find(const std::string& name) const;  // null if there is none
-  const std::map<std::string, std::shared_ptr<CatalogEntry>>& entries() const { return entries_; }
+  // An entry that is not in the catalog yet. The name must not be empty or the base's and holds no
+  // spaces or control characters; dots, slashes and colons are fine. The path must exist; the small
+  // text files of a variant folder are read.
+  static Result<CatalogEntryRef> prepare(const std::string& base_name, const VariantSource& source,
+                                         const std::shared_ptr<const TextAssets>& base_text);
+
+  Status insert(CatalogEntryRef entry);  // kInvalidArgument if the name is taken
+  // The entry that was there. kNotFound if there is none.
+  Result<CatalogEntryRef> replace(CatalogEntryRef entry);
+  Result<CatalogEntryRef> remove(const std::string& name);
+
+  CatalogEntryRef find(const std::string& name) const;  // null if there is none
+  const std::map<std::string, CatalogEntryRef>& entries() const { return entries_; }
   // "The model 'x' does not exist", and the names that do if they are few.
   Status unknown(const std::string& name) const;
 
  private:
   std::string base_name_;
-  std::map<std::string, std::shared_ptr<CatalogEntry>> entries_;
+  std::map<std::string, CatalogEntryRef> entries_;
 };
 
 }  // namespace deltad

@@ -5,281 +5,328 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
-#include <map>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 #include "base/log.h"
 #include "base/mutex.h"
-#include "delta/loader.h"
+#include "engine/memory_budget.h"
+#include "router/bell.h"
 
 namespace deltad {
 namespace {
 
-constexpr double kLongestBackOff = 60;  // seconds
+constexpr int64_t kAutomaticShare = 2;  // half of the memory that is left
+constexpr int64_t kUnknownMemory = int64_t{1} << 30;
+constexpr int64_t kAutomaticWaiting = 4096 + 256;  // what an engine takes by default
+constexpr int64_t kAutomaticPerVariant = 4;        // a quarter of the total
 
-TokenEvent ended(FinishReason reason, Status status) {
-  TokenEvent event;
-  event.kind = TokenEvent::Kind::kFinished;
-  event.reason = reason;
-  event.status = std::move(status);
-  return event;
+int64_t automatic_cache_bytes() {
+  const int64_t left = available_memory();
+  return (left > 0 ? left : kUnknownMemory) / kAutomaticShare;
+}
+
+RouterCoreOptions core_options(const RouterOptions& options) {
+  RouterCoreOptions out;
+  out.base_name = options.base_name;
+  out.cache.device_bytes = options.cache_bytes > 0 ? options.cache_bytes : automatic_cache_bytes();
+  out.cache.half_life_seconds = options.half_life_seconds;
+  out.cache.age_bound_seconds = options.age_bound_seconds;
+  out.cache.retry_seconds = options.retry_seconds;
+  out.cache.max_loads = std::max(1, options.loader_threads);
+  out.max_waiting = options.max_waiting > 0 ? options.max_waiting : kAutomaticWaiting;
+  out.max_waiting_per_variant = options.max_waiting_per_variant > 0
+                                    ? options.max_waiting_per_variant
+                                    : std::max<int64_t>(1, out.max_waiting / kAutomaticPerVariant);
+  return out;
 }
 
 class RouterImpl final : public Router {
  public:
-  RouterImpl(const RouterOptions& options, Catalog catalog,
-             std::shared_ptr<const TextAssets> base_text, const WeightTable& table,
-             Backend& backend, Engine& engine)
-      : options_(options),
+  RouterImpl(const RouterOptions& options, std::shared_ptr<const TextAssets> base_text,
+             std::unique_ptr<VariantLoader> loader, Engine& engine)
+      : base_name_(options.base_name),
         base_text_(std::move(base_text)),
-        table_(table),
-        backend_(backend),
+        loader_(std::move(loader)),
         engine_(engine),
-        catalog_(std::move(catalog)) {
-    for (int i = 0; i < std::max(1, options_.loader_threads); ++i)
+        bell_(std::make_shared<Bell>()),
+        core_(core_options(options), base_text_,
+              std::make_shared<ReleaseBox>([bell = bell_] { bell->ring(); }), Clock::real()) {
+    for (int i = 0; i < std::max(1, options.loader_threads); ++i)
       loaders_.emplace_back([this] { load_loop(); });
+    service_ = std::thread([this] { service_loop(); });
   }
 
   ~RouterImpl() override { shutdown(Clock::real().now()); }
 
   Result<ModelHandle> resolve(const std::string& model) override {
-    if (model.empty() || model == options_.base_name)
-      return ModelHandle{options_.base_name, true, base_text_, nullptr};
-    const auto entry = catalog_.find(model);
-    if (!entry) return catalog_.unknown(model);
-    return ModelHandle{entry->name, false, entry->text, entry};
+    MutexLock lock(mutex_);
+    return core_.resolve(model);
   }
 
   Result<Ticket> submit(const ModelHandle& model, Request request) override {
-    const Ticket ticket = next_ticket_.fetch_add(1);
-    if (!model.is_base) {
-      RETURN_IF_ERROR(engine_.check(request));  // what can never run is not worth a load
-      MutexLock lock(mutex_);
-      if (draining_) return unavailable("the server is shutting down");
-      CatalogEntry& entry = *model.entry;
-      if (entry.state != VariantState::kResident) {
-        RETURN_IF_ERROR(start_load(model.entry));
-        parked_.emplace(ticket, Parked{model.entry, std::move(request)});
-        return ticket;
-      }
-      request.variant = entry.variant;
-    }
-    RETURN_IF_ERROR(dispatch(ticket, std::move(request)));
-    return ticket;
+    // What can never run is not worth a load.
+    if (!model.is_base) RETURN_IF_ERROR(engine_.check(request));
+    Result<RouterCore::Submitted> submitted =
+        change([&](RouterCore& core) { return core.submit(model, std::move(request)); });
+    if (!submitted.ok()) return submitted.status();
+    if (submitted->ready)
+      RETURN_IF_ERROR(dispatch(submitted->ticket, std::move(*submitted->ready)));
+    return submitted->ticket;
   }
 
   void cancel(Ticket ticket) override {
-    std::function<void(const TokenEvent&)> on_event;
-    RequestHandle handle = 0;
-    {
-      MutexLock lock(mutex_);
-      if (const auto it = parked_.find(ticket); it != parked_.end()) {
-        on_event = std::move(it->second.request.on_event);
-        parked_.erase(it);
-        changed_.notify_all();
-      } else if (const auto run = running_.find(ticket); run != running_.end()) {
-        run->second.cancelled = true;
-        handle = run->second.handle;
-      }
-    }
-    if (on_event) on_event(ended(FinishReason::kCancelled, Status()));
-    if (handle != 0) engine_.cancel(handle);
+    change([&](RouterCore& core) { core.cancel(ticket); });
+  }
+
+  Status add(const VariantSource& source) override {
+    ASSIGN_OR_RETURN(CatalogEntryRef entry, checked(source));
+    return change([&](RouterCore& core) { return core.add(std::move(entry)); });
+  }
+  Status replace(const VariantSource& source) override {
+    ASSIGN_OR_RETURN(CatalogEntryRef entry, checked(source));
+    return change([&](RouterCore& core) { return core.replace(std::move(entry)); });
+  }
+  Status remove(const std::string& name) override {
+    return change([&](RouterCore& core) { return core.remove(name); });
+  }
+  Status pin(const std::string& name) override {
+    return change([&](RouterCore& core) { return core.pin(name); });
+  }
+  Status unpin(const std::string& name) override {
+    return change([&](RouterCore& core) { return core.unpin(name); });
+  }
+  Status prefetch(const std::string& name) override {
+    return change([&](RouterCore& core) { return core.prefetch(name); });
+  }
+  Status evict(const std::string& name) override {
+    return change([&](RouterCore& core) { return core.evict(name); });
+  }
+  Status set_cache_bytes(int64_t bytes) override {
+    if (bytes < 1)
+      return invalid_argument(fmt::format("a cache of {} bytes: expected a number above 0", bytes));
+    return change([&](RouterCore& core) { return core.set_budget(Tier::kDevice, bytes); });
+  }
+
+  // Without checks beyond those of the config: a broken variant fails only its own requests.
+  Status add_unchecked(const VariantSource& source) {
+    ASSIGN_OR_RETURN(CatalogEntryRef entry, Catalog::prepare(base_name_, source, base_text_));
+    return change([&](RouterCore& core) { return core.add(std::move(entry)); });
   }
 
   void shutdown(TimePoint deadline) override {
-    std::map<Ticket, Parked> left;
+    Effects effects;
     {
       MutexLock lock(mutex_);
-      draining_ = true;
-      while (!parked_.empty() && changed_.wait_until(mutex_, deadline)) {
+      core_.refuse_new();
+      while (core_.waiting() > 0 && changed_.wait_until(mutex_, deadline)) {
       }
-      left.swap(parked_);
+      core_.end_waiting();
+      effects = collect();
       stopping_ = true;
-      cancel_loads_ = true;
+      core_.stop_loads();
       changed_.notify_all();
     }
-    for (auto& [ticket, parked] : left)
-      parked.request.on_event(ended(FinishReason::kCancelled, Status()));
-    for (std::thread& loader : loaders_) loader.join();
+    bell_->ring();
+    perform(std::move(effects));
+    for (std::thread& thread : loaders_) thread.join();
     loaders_.clear();
+    if (service_.joinable()) service_.join();
     engine_.shutdown(deadline);
   }
 
   std::vector<VariantInfo> variants() const override {
-    std::vector<VariantInfo> out;
     MutexLock lock(mutex_);
-    for (const auto& [name, entry] : catalog_.entries()) {
-      VariantInfo info{name,
-                       entry->path,
-                       "",
-                       entry->state,
-                       0,
-                       entry->error.message(),
-                       entry->loads,
-                       entry->load_seconds,
-                       entry->created};
-      if (entry->variant) {
-        info.digest = entry->variant->digest;
-        info.bytes = entry->variant->bytes;
-      }
-      out.push_back(std::move(info));
-    }
-    return out;
+    return core_.variants();
   }
 
-  const std::string& base_name() const override { return options_.base_name; }
+  const std::string& base_name() const override { return base_name_; }
 
  private:
-  struct Parked {
-    std::shared_ptr<CatalogEntry> entry;
-    Request request;
-  };
-  struct Running {
-    RequestHandle handle = 0;  // 0 until the engine gave one
-    bool cancelled = false;
-  };
+  using Effects = std::vector<RouterEffect>;
+  using Kind = RouterEffect::Kind;
 
-  // Makes sure a load of the entry is under way, or says why none is.
-  Status start_load(const std::shared_ptr<CatalogEntry>& entry) REQUIRES(mutex_) {
-    if (static_cast<int64_t>(parked_.size()) >= options_.max_parked)
-      return resource_exhausted(
-          fmt::format("{} requests wait for variants to load already", parked_.size()));
-    if (entry->state == VariantState::kLoading) return Status();
-    if (entry->state == VariantState::kFailed && Clock::real().now() < entry->next_try)
-      return unavailable(entry->error.message());
-    entry->state = VariantState::kLoading;
-    to_load_.push_back(entry);
-    changed_.notify_all();
-    return Status();
+  // Lets the core change, and carries out what follows. Returns what `change` returns.
+  template <typename Change>
+  std::invoke_result_t<Change, RouterCore&> change(Change change) EXCLUDES(mutex_) {
+    Effects effects;
+    if constexpr (std::is_void_v<std::invoke_result_t<Change, RouterCore&>>) {
+      {
+        MutexLock lock(mutex_);
+        change(core_);
+        effects = collect();
+      }
+      perform(std::move(effects));
+    } else {
+      auto result = [&] {
+        MutexLock lock(mutex_);
+        auto out = change(core_);
+        effects = collect();
+        return out;
+      }();
+      perform(std::move(effects));
+      return result;
+    }
+  }
+
+  Result<CatalogEntryRef> checked(const VariantSource& source) {
+    ASSIGN_OR_RETURN(CatalogEntryRef entry, Catalog::prepare(base_name_, source, base_text_));
+    const Result<VariantSize> size = loader_->measure(source.path);
+    if (!size.ok()) return size.status().in(fmt::format("variant '{}'", source.name));
+    return entry;
+  }
+
+  // Takes the core's effects: hands out those of other threads, returns the rest for perform().
+  Effects collect() REQUIRES(mutex_) {
+    Effects own;
+    for (RouterEffect& effect : core_.take_effects()) {
+      if (effect.kind == Kind::kFree)
+        to_free_.push_back(std::move(effect));
+      else if (effect.kind == Kind::kDispatch || effect.kind == Kind::kEnd ||
+               effect.kind == Kind::kCancel)
+        own.push_back(std::move(effect));
+      else
+        to_load_.push_back(std::move(effect));
+    }
+    if (!to_load_.empty() || !own.empty()) changed_.notify_all();
+    if (!to_free_.empty() || core_.wake_time() < service_wakes_) bell_->ring();
+    return own;
+  }
+
+  void perform(Effects effects) EXCLUDES(mutex_) {
+    for (RouterEffect& effect : effects) {
+      if (effect.kind == Kind::kEnd) {
+        effect.on_event(effect.event);
+      } else if (effect.kind == Kind::kCancel) {
+        engine_.cancel(effect.handle);
+      } else {
+        const auto on_event = effect.request.on_event;
+        const Status status = dispatch(effect.ticket, std::move(effect.request));
+        if (!status.ok()) on_event(ended_event(FinishReason::kError, status));
+      }
+    }
   }
 
   // Hands a request to the engine; from then on its ticket stands for the engine's handle until it
   // has finished.
   Status dispatch(Ticket ticket, Request request) EXCLUDES(mutex_) {
-    {
-      MutexLock lock(mutex_);
-      if (stopping_) return unavailable("the server is shutting down");
-      running_.emplace(ticket, Running{});
-    }
-    request.on_event = [this, ticket,
-                        inner = std::move(request.on_event)](const TokenEvent& event) {
+    request.on_event = [this, ticket, begun = false,
+                        inner = std::move(request.on_event)](const TokenEvent& event) mutable {
       if (event.kind == TokenEvent::Kind::kFinished) {
         MutexLock lock(mutex_);
-        running_.erase(ticket);
+        core_.finished(ticket);
+      } else if (!begun) {
+        begun = true;
+        MutexLock lock(mutex_);
+        core_.started(ticket);
       }
       inner(event);
     };
     const Result<RequestHandle> handle = engine_.submit(std::move(request));
-    bool cancel_now = false;
-    {
-      MutexLock lock(mutex_);
-      if (!handle.ok()) {
-        running_.erase(ticket);
-        return handle.status();
-      }
-      if (const auto it = running_.find(ticket); it != running_.end()) {
-        it->second.handle = *handle;
-        cancel_now = it->second.cancelled;
-      }
-    }
-    if (cancel_now) engine_.cancel(*handle);
-    return Status();
+    change([&](RouterCore& core) { core.dispatched(ticket, handle); });
+    return handle.status();
   }
 
   void load_loop() EXCLUDES(mutex_) {
     for (;;) {
-      std::shared_ptr<CatalogEntry> entry;
+      RouterEffect job;
       {
         MutexLock lock(mutex_);
         while (to_load_.empty() && !stopping_) changed_.wait(mutex_);
         if (stopping_) return;
-        entry = std::move(to_load_.front());
+        job = std::move(to_load_.front());
         to_load_.pop_front();
       }
-      load(entry);
+      run(std::move(job));
     }
   }
 
-  void load(const std::shared_ptr<CatalogEntry>& entry) EXCLUDES(mutex_) {
+  void run(RouterEffect job) EXCLUDES(mutex_) {
+    const VariantId id = job.entry->id;
+    if (job.kind == Kind::kMeasure) {
+      const Result<VariantSize> size = loader_->measure(job.entry->path);
+      if (!size.ok())
+        log_error("variant '{}' cannot be loaded: {}", job.entry->name, size.status().message());
+      change([&](RouterCore& core) { core.measured(id, size); });
+      return;
+    }
     const TimePoint start = Clock::real().now();
-    VariantLoadOptions options;
-    options.base_digest = options_.base_digest;
-    options.architecture = options_.architecture;
-    options.cancelled = &cancel_loads_;
-    const Result<VariantRef> loaded =
-        load_variant(entry->name, entry->path, table_, backend_, options);
+    Result<VariantRef> made = job.kind == Kind::kLoad
+                                  ? load(job)
+                                  : loader_->copy(job.variant, job.tier, job.entry->cancel_load);
+    job.variant.reset();
     const double took = seconds(Clock::real().now() - start);
-
-    std::vector<std::pair<Ticket, Request>> waiters;
-    Status error;
-    {
-      MutexLock lock(mutex_);
-      if (loaded.ok()) {
-        entry->state = VariantState::kResident;
-        entry->variant = *loaded;
-        entry->error = Status();
-        entry->back_off = 0;
-        entry->loads += 1;
-        entry->load_seconds = took;
-      } else {
-        error = unavailable(fmt::format("variant '{}' cannot be loaded: {}", entry->name,
-                                        loaded.status().message()));
-        entry->state = VariantState::kFailed;
-        entry->error = error;
-        entry->back_off = entry->back_off == 0 ? options_.retry_seconds
-                                               : std::min(2 * entry->back_off, kLongestBackOff);
-        entry->next_try = Clock::real().now() + std::chrono::duration_cast<Duration>(
-                                                    std::chrono::duration<double>(entry->back_off));
-      }
-      for (auto it = parked_.begin(); it != parked_.end();) {
-        if (it->second.entry != entry) {
-          ++it;
-          continue;
-        }
-        waiters.emplace_back(it->first, std::move(it->second.request));
-        it = parked_.erase(it);
-      }
-    }
-    if (loaded.ok()) {
-      log_info("variant {} loaded: {:.1f} MiB in {:.0f} ms", entry->name,
-               static_cast<double>((*loaded)->bytes) / (1 << 20), took * 1e3);
-    } else {
-      log_error("{}", error.message());
-    }
-    for (auto& [ticket, request] : waiters)
-      release(ticket, std::move(request), loaded.ok() ? *loaded : nullptr, error);
-    MutexLock lock(mutex_);
-    changed_.notify_all();
+    if (made.ok())
+      log_info("variant {} {}: {:.1f} MiB in {:.0f} ms", job.entry->name,
+               job.kind == Kind::kLoad ? "loaded" : "copied",
+               static_cast<double>((*made)->bytes) / (1 << 20), took * 1e3);
+    else if (made.status().code() == Code::kCancelled)
+      log_info("variant {}: its load was stopped after {:.0f} ms", job.entry->name, took * 1e3);
+    else
+      log_error("variant '{}' cannot be loaded: {}", job.entry->name, made.status().message());
+    change([&](RouterCore& core) {
+      if (job.kind == Kind::kDemote)
+        core.demoted(id, std::move(made));
+      else
+        core.load_ended(id, std::move(made), took);
+    });
   }
 
-  // A waiter goes on to the engine, or ends with the reason why it cannot.
-  void release(Ticket ticket, Request request, VariantRef variant, Status error) EXCLUDES(mutex_) {
-    const auto on_event = request.on_event;
-    if (variant) {
-      request.variant = std::move(variant);
-      error = dispatch(ticket, std::move(request));
-    }
-    if (!error.ok()) on_event(ended(FinishReason::kError, std::move(error)));
+  // What came must be what was measured.
+  Result<VariantRef> load(const RouterEffect& job) {
+    const CatalogEntry& entry = *job.entry;
+    if (entry.cancel_load) return cancelled("nobody waits for it any more");
+    Result<VariantRef> loaded =
+        loader_->load(entry.name, entry.path, job.tier, job.bytes, entry.cancel_load);
+    if (!loaded.ok()) return loaded;
+    const Variant& variant = **loaded;
+    if (!job.digest.empty() && variant.digest != job.digest)
+      return unavailable(fmt::format("{} changed while it was read: its digest was {}, and is {}",
+                                     entry.path, job.digest, variant.digest));
+    if (static_cast<int64_t>(variant.bytes) > job.bytes)
+      return internal_error(fmt::format("{} takes {} bytes, but only {} were set aside", entry.path,
+                                        variant.bytes, job.bytes));
+    return loaded;
   }
 
-  const RouterOptions options_;
+  void service_loop() EXCLUDES(mutex_) {
+    for (;;) {
+      std::deque<RouterEffect> frees;
+      Effects effects;
+      TimePoint wake;
+      {
+        MutexLock lock(mutex_);
+        if (stopping_) return;
+        core_.tick();
+        effects = collect();
+        frees.swap(to_free_);
+        wake = service_wakes_ = core_.wake_time();
+      }
+      perform(std::move(effects));
+      for (RouterEffect& free : frees) {
+        free.variant.reset();
+        change([&](RouterCore& core) { core.freed(free.entry->id, free.tier); });
+      }
+      if (frees.empty()) bell_->wait_until(wake);
+    }
+  }
+
+  const std::string base_name_;
   const std::shared_ptr<const TextAssets> base_text_;
-  const WeightTable& table_;
-  Backend& backend_;
+  const std::unique_ptr<VariantLoader> loader_;
   Engine& engine_;
-  const Catalog catalog_;  // the entries' state is guarded by mutex_
+  const std::shared_ptr<Bell> bell_;  // wakes the service thread
 
-  std::atomic<Ticket> next_ticket_{1};
-  std::atomic<bool> cancel_loads_{false};
   mutable Mutex mutex_;
-  CondVar changed_;  // to_load_, parked_ or stopping_
-  std::deque<std::shared_ptr<CatalogEntry>> to_load_ GUARDED_BY(mutex_);
-  std::map<Ticket, Parked> parked_ GUARDED_BY(mutex_);  // in order of arrival
-  std::map<Ticket, Running> running_ GUARDED_BY(mutex_);
-  bool draining_ GUARDED_BY(mutex_) = false;
+  CondVar changed_;  // to_load_, requests waiting, or stopping_
+  RouterCore core_ GUARDED_BY(mutex_);
+  std::deque<RouterEffect> to_load_ GUARDED_BY(mutex_);  // of the loader threads
+  std::deque<RouterEffect> to_free_ GUARDED_BY(mutex_);  // of the service thread
+  TimePoint service_wakes_ GUARDED_BY(mutex_) = TimePoint::max();
   bool stopping_ GUARDED_BY(mutex_) = false;
   std::vector<std::thread> loaders_;
+  std::thread service_;
 };
 
 }  // namespace
@@ -287,12 +334,23 @@ class RouterImpl final : public Router {
 Result<std::unique_ptr<Router>> Router::make(const RouterOptions& options,
                                              const std::vector<VariantSource>& variants,
                                              std::shared_ptr<const TextAssets> base_text,
+                                             std::unique_ptr<VariantLoader> loader,
+                                             Engine& engine) {
+  auto router =
+      std::make_unique<RouterImpl>(options, std::move(base_text), std::move(loader), engine);
+  for (const VariantSource& source : variants) RETURN_IF_ERROR(router->add_unchecked(source));
+  return std::unique_ptr<Router>(std::move(router));
+}
+
+Result<std::unique_ptr<Router>> Router::make(const RouterOptions& options,
+                                             const std::vector<VariantSource>& variants,
+                                             std::shared_ptr<const TextAssets> base_text,
                                              const WeightTable& table, Backend& backend,
                                              Engine& engine) {
-  auto catalog = Catalog::make(options.base_name, variants, base_text);
-  if (!catalog.ok()) return catalog.status();
-  return std::unique_ptr<Router>(
-      new RouterImpl(options, std::move(*catalog), std::move(base_text), table, backend, engine));
+  return make(options, variants, std::move(base_text),
+              files_loader(table, backend,
+                           {options.base_digest, options.architecture, options.bytes_per_second}),
+              engine);
 }
 
 }  // namespace deltad

@@ -1,7 +1,7 @@
-// Router: takes an API request's parts, resolves its variant once, waits for that variant's load
-// (one load however many wait), and submits to the engine. Any thread; never blocks on a disk.
-// Loads run on loader threads. Eviction and tiers come with the delta cache; their place is between
-// resolve and submit, where a request gets its VariantRef.
+// Router: takes an API request's parts, resolves its variant once, lets it wait for that variant
+// (one load however many wait), and submits to the engine. Any thread; never blocks on a disk,
+// except where a variant is added or replaced. What it decides is in router_core.h; here are the
+// threads: loader threads read variants, and a service thread frees memory and keeps deadlines.
 #pragma once
 
 #include <cstdint>
@@ -11,46 +11,67 @@
 
 #include "engine/engine.h"
 #include "router/catalog.h"
+#include "router/router_core.h"
+#include "router/variant_loader.h"
 
 namespace deltad {
-
-// What a model name stands for, before any load: enough to tokenize, render and check.
-struct ModelHandle {
-  std::string name;  // as registered
-  bool is_base = false;
-  std::shared_ptr<const TextAssets> text;  // the variant's own, else the base's
-  std::shared_ptr<CatalogEntry> entry;     // null for the base
-};
 
 struct RouterOptions {
   std::string base_name;
   std::string base_digest;
   std::string architecture;
   int loader_threads = 1;
-  int32_t max_parked = 4096;   // requests waiting for loads
-  double retry_seconds = 1.0;  // first back-off after a failed load; doubles up to 60
+  int64_t bytes_per_second = 0;  // that all loads together may read; 0: no cap
+  double retry_seconds = 1.0;    // first back-off after a failed load; doubles up to 60
+  // Memory for variants, loads in progress included. 0: half of what the process may still use when
+  // the router is made.
+  int64_t cache_bytes = 0;
+  double half_life_seconds = 200;  // of the request counts that say who stays
+  double age_bound_seconds = 10;   // a waiting variant takes the place of a busy one after that
+  // Requests that may wait for their first token. 0: 4352 in total, a quarter of the total for one
+  // variant.
+  int64_t max_waiting = 0, max_waiting_per_variant = 0;
 };
 
 class Router {
  public:
-  // Builds the catalog from the sources (errors as Catalog::make). table, backend and engine
+  // Builds the catalog from the sources (errors as Catalog::prepare). table, backend and engine
   // outlive the router.
   static Result<std::unique_ptr<Router>> make(const RouterOptions& options,
                                               const std::vector<VariantSource>& variants,
                                               std::shared_ptr<const TextAssets> base_text,
                                               const WeightTable& table, Backend& backend,
                                               Engine& engine);
+  static Result<std::unique_ptr<Router>> make(const RouterOptions& options,
+                                              const std::vector<VariantSource>& variants,
+                                              std::shared_ptr<const TextAssets> base_text,
+                                              std::unique_ptr<VariantLoader> loader,
+                                              Engine& engine);
   virtual ~Router() = default;
 
   // "" and the base's name mean the base. kNotFound lists the names that exist if they are few.
   virtual Result<ModelHandle> resolve(const std::string& model) = 0;
 
-  // request.variant is filled in here. A request that cannot ever run is refused at once; a load
-  // that fails ends the request with a kFinished/kError event (kUnavailable, with the reason). The
-  // ticket cancels it wherever it is.
-  using Ticket = uint64_t;
+  // request.variant is filled in here. A request that cannot ever run is refused at once; one too
+  // many with kResourceExhausted and retry_after(). A load that fails ends the request with a
+  // kFinished/kError event (kUnavailable, with the reason), a deadline that passes while it waits
+  // with kDeadlineExceeded. The ticket cancels it wherever it is.
+  using Ticket = deltad::Ticket;
   virtual Result<Ticket> submit(const ModelHandle& model, Request request) = 0;
   virtual void cancel(Ticket ticket) = 0;  // unknown tickets are ignored
+
+  // At run time. add and replace read the variant's header and text files: a broken one is refused
+  // and leaves everything as it was. After replace new requests get the new version and running
+  // ones end on the old, whose memory is given back then; the same after remove.
+  virtual Status add(const VariantSource& source) = 0;      // kInvalidArgument if the name is taken
+  virtual Status replace(const VariantSource& source) = 0;  // kNotFound if there is none
+  virtual Status remove(const std::string& name) = 0;
+  virtual Status pin(const std::string& name) = 0;  // loads it, and never evicts it
+  virtual Status unpin(const std::string& name) = 0;
+  virtual Status prefetch(const std::string& name) = 0;  // begins to load it
+  virtual Status evict(const std::string& name) = 0;     // kUnavailable while it is in use
+  virtual Status set_cache_bytes(int64_t bytes) = 0;
+
   // Refuses new requests; returns when all are done, or at the deadline, when the rest is
   // cancelled.
   virtual void shutdown(TimePoint deadline) = 0;

@@ -49,8 +49,9 @@ void render_catalog(const std::vector<VariantInfo>& variants, PrometheusText& ou
   for (const VariantInfo& info : variants) {
     const bool resident = info.state == VariantState::kResident;
     out.sample({{"variant", info.name}, {"place", "device"}}, resident ? 1 : 0);
-    out.sample({{"variant", info.name}, {"place", "host"}}, 0);
-    out.sample({{"variant", info.name}, {"place", "disk"}}, resident ? 0 : 1);
+    const bool host = info.state == VariantState::kHost;
+    out.sample({{"variant", info.name}, {"place", "host"}}, host ? 1 : 0);
+    out.sample({{"variant", info.name}, {"place", "disk"}}, resident || host ? 0 : 1);
   }
   const auto table = [&](const char* name, const char* type, const char* help, auto value) {
     out.family(name, type, help);

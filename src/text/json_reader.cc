@@ -62,6 +62,37 @@ std::string where(std::string_view text) {
   return fmt::format(" at line {}, column {}", line, column);
 }
 
+// The document with every integer of 19 digits or more as a floating-point number. Python writes
+// integers of any size: a tokenizer without a limit has "model_max_length":
+// 1000000000000000019884624838656.
+std::string with_large_integers_as_doubles(std::string_view text) {
+  constexpr size_t kDigits = 18;  // so many always fit in 64 bits
+  std::string out;
+  out.reserve(text.size() + 16);
+  bool quoted = false;
+  for (size_t i = 0; i < text.size();) {
+    const char c = text[i];
+    if (quoted && c == '\\' && i + 1 < text.size()) {
+      out += text.substr(i, 2);
+      i += 2;
+      continue;
+    }
+    if (c == '"') quoted = !quoted;
+    if (quoted || c < '0' || c > '9') {
+      out += c;
+      ++i;
+      continue;
+    }
+    const size_t end = std::min(text.find_first_not_of("0123456789+-.eE", i), text.size());
+    const std::string_view number = text.substr(i, end - i);
+    out += number;
+    if (number.size() > kDigits && number.find_first_of(".eE") == std::string_view::npos)
+      out += "e0";
+    i = end;
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string JsonReader::path_to(std::string_view key) const {
@@ -155,6 +186,8 @@ Result<std::string_view> JsonReader::string_or(std::string_view key,
 Result<simdjson::dom::element> parse_json(simdjson::dom::parser& parser, std::string_view text) {
   simdjson::dom::element document;
   auto error = parser.parse(text.data(), text.size()).get(document);
+  if (error == simdjson::NUMBER_ERROR)
+    error = parser.parse(with_large_integers_as_doubles(text)).get(document);
   if (error != simdjson::SUCCESS) {
     return invalid_argument(
         fmt::format("not JSON{}: {}", where(text), simdjson::error_message(error)));

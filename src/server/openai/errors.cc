@@ -113,6 +113,7 @@ ApiError api_error(int status, std::string message) {
 
 ApiError api_error(const Status& status) {
   ApiError error = api_error(http_status(status.code()), status.message());
+  error.retry_after = status.retry_after();
   if (status.code() == Code::kNotFound) {
     error.type = "invalid_request_error";
     error.param = "model";

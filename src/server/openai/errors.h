@@ -19,6 +19,7 @@ struct [[nodiscard]] ApiError {
   std::string type = "invalid_request_error";
   std::optional<std::string> param;
   std::optional<std::string> code;
+  int retry_after = 0;  // seconds; 0: unknown
 
   explicit operator bool() const { return status != 0; }
 };

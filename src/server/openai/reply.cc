@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kClientGone = 499;
 constexpr std::string_view kJson = "application/json";
-constexpr const char* kRetrySeconds = "1";
+constexpr int kRetrySeconds = 1;  // where nothing better is known
 
 std::string milliseconds(double seconds) {
   return seconds < 0 ? std::string("-") : fmt::format("{:.1f}", seconds * 1e3);
@@ -34,7 +34,10 @@ HttpResponse error_response(const ApiError& error, HttpHeaders headers) {
   response.status = error.status;
   response.headers = std::move(headers);
   response.headers.emplace_back("Content-Type", kJson);
-  if (error.status == 429) response.headers.emplace_back("Retry-After", kRetrySeconds);
+  if (error.status == 429) {
+    const int wait = error.retry_after > 0 ? error.retry_after : kRetrySeconds;
+    response.headers.emplace_back("Retry-After", std::to_string(wait));
+  }
   if (error.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
   response.body = to_text(error_json(error));
   return response;

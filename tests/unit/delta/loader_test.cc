@@ -237,7 +237,7 @@ TEST_F(LoaderTest, LeavesNothingWhenCancelledOrRefused) {
 TEST_F(LoaderTest, KnowsTheSizeFromTheHeader) {
   open("awkward");
   const std::string path = golden("variants/awkward/awkward-row-2.delta.safetensors");
-  EXPECT_EQ(*variant_bytes(path, table_, *backend_, options_), 12345u);
+  EXPECT_EQ(measure_variant(path, table_, *backend_, options_)->bytes, 12345);
   ASSERT_TRUE(load(path).ok());
   for (const auto& [weight, levels] : backend_->notes.levels) {
     EXPECT_EQ(levels, 2);
@@ -245,7 +245,7 @@ TEST_F(LoaderTest, KnowsTheSizeFromTheHeader) {
   }
   EXPECT_EQ(backend_->notes.levels.size(), 4 * table_.layers.size());
   options_.base_digest = std::string(32, '0');
-  EXPECT_THAT(variant_bytes(path, table_, *backend_, options_).status().message(),
+  EXPECT_THAT(measure_variant(path, table_, *backend_, options_).status().message(),
               HasSubstr("made for another base"));
 }
 

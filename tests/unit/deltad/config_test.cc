@@ -30,7 +30,9 @@ server: {listen: "[::1]:9000", io_threads: 3, max_body: 1MiB, max_connections: 1
 engine: {kv_cache: 512KiB, max_context: 100, max_step_rows: 64, max_running: 5, max_waiting: 6, step_milliseconds: 50,
          prefix_cache: false}
 cpu: {threads: 2, pin: false, isa: avx2}
-variant_loading: {threads: 2, max_parked: 7, retry_seconds: 0.5, bytes_per_second: 200MiB}
+variant_loading: {threads: 2, retry_seconds: 0.5, bytes_per_second: 200MiB}
+variant_cache: {memory: 64MiB, half_life_seconds: 30, age_bound_seconds: 2.5}
+queue: {max_requests: 7, max_requests_per_variant: 3}
 )",
                                     "/etc/deltad/my.yaml", &config);
   ASSERT_TRUE(status.ok()) << status.message();
@@ -61,9 +63,13 @@ variant_loading: {threads: 2, max_parked: 7, retry_seconds: 0.5, bytes_per_secon
   EXPECT_FALSE(config.cpu.pin);
   EXPECT_EQ(config.cpu.isa, "avx2");
   EXPECT_EQ(config.router.loader_threads, 2);
-  EXPECT_EQ(config.router.max_parked, 7);
+  EXPECT_EQ(config.router.cache_bytes, 64 << 20);
+  EXPECT_EQ(config.router.half_life_seconds, 30);
+  EXPECT_EQ(config.router.age_bound_seconds, 2.5);
+  EXPECT_EQ(config.router.max_waiting, 7);
+  EXPECT_EQ(config.router.max_waiting_per_variant, 3);
   EXPECT_DOUBLE_EQ(config.router.retry_seconds, 0.5);
-  EXPECT_EQ(config.load_bytes_per_second, 200 << 20);
+  EXPECT_EQ(config.router.bytes_per_second, 200 << 20);
 }
 
 TEST(Config, NamesKeyLineAndWhatIsAllowed) {
@@ -89,6 +95,9 @@ TEST(Config, NamesKeyLineAndWhatIsAllowed) {
               HasSubstr("expected scalar, avx2, avx512 or avx512_bf16"));
   EXPECT_THAT(error_of("log: loud\n"), HasSubstr("expected debug, info, warning or error"));
   EXPECT_THAT(error_of("base: a\nbase: b\n"), HasSubstr("line 2: key 'base' is given twice"));
+  EXPECT_THAT(error_of("queue: {max_requests: many}\n"),
+              HasSubstr("key 'queue.max_requests': expected auto or a whole number"));
+  EXPECT_THAT(error_of("variant_cache: {memory: 0}\n"), HasSubstr("expected auto or a size"));
   EXPECT_THAT(error_of("base: [\n"), HasSubstr("not valid YAML"));
   EXPECT_THAT(error_of("- a\n- b\n"), HasSubstr("expected a map of keys"));
 }
@@ -121,7 +130,6 @@ TEST(Config, TheShippedFileHoldsTheDefaults) {
   EXPECT_EQ(config.http.idle_timeout, plain.http.idle_timeout);
   EXPECT_EQ(config.drain_seconds, plain.drain_seconds);
   EXPECT_EQ(config.router.retry_seconds, plain.router.retry_seconds);
-  EXPECT_EQ(config.router.max_parked, plain.router.max_parked);
 }
 
 TEST(Config, CommandLineForms) {

@@ -5,15 +5,14 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "engine/model_runner.h"
 #include "kv/kv_cache.h"
+#include "tests/support/fake_clock.h"
 #include "tests/unit/engine/fake_variant.h"
 
 namespace deltad::testing {
@@ -142,17 +141,6 @@ class FakeModel final : public ModelRunner {
   const int32_t slots_;
   std::vector<std::vector<float>> rows_;
   std::vector<float> flat_;
-};
-
-class FakeClock final : public Clock {
- public:
-  TimePoint now() const override { return TimePoint(Duration(ticks_.load())); }
-  void advance(double seconds) {
-    ticks_ += std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds)).count();
-  }
-
- private:
-  std::atomic<Duration::rep> ticks_{Duration(std::chrono::hours(1)).count()};
 };
 
 }  // namespace deltad::testing

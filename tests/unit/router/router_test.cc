@@ -1,5 +1,5 @@
 // The router over a fake engine and real variant files: names, one load for many, failed loads,
-// cancelling, shutdown.
+// cancelling, changes at run time, queue bounds, shutdown.
 #include "router/router.h"
 
 #include <gmock/gmock.h>
@@ -38,10 +38,13 @@ class FakeEngine final : public Engine {
 
   void finish(RequestHandle handle, FinishReason reason) {
     std::function<void(const TokenEvent&)> on_event;
+    VariantRef variant;
     {
       MutexLock lock(mutex_);
       on_event = requests_[handle - 1].on_event;
+      variant.swap(requests_[handle - 1].variant);
     }
+    variant.reset();
     TokenEvent event;
     event.kind = TokenEvent::Kind::kFinished;
     event.reason = reason;
@@ -110,6 +113,9 @@ class RouterTest : public ::testing::Test {
     options.base_digest = base_->digest;
     options.architecture = base_->config().architecture;
     options.retry_seconds = 0.05;
+    options.cache_bytes = int64_t{1} << 30;
+    options.max_waiting = 100;
+    options.max_waiting_per_variant = 30;
     auto router = Router::make(options, {{"row", good}, {"broken", broken_}}, base_->text,
                                base_->table, *base_->backend, engine_);
     ASSERT_TRUE(router.ok()) << router.status().message();
@@ -194,6 +200,117 @@ TEST_F(RouterTest, WhatCanNeverRunCausesNoLoad) {
   request.prompt.clear();
   EXPECT_EQ(router_->submit(*handle, std::move(request)).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(info("row").state, VariantState::kRegistered);
+}
+
+// What is set aside before a load is what the loaded variant takes, for every kind of variant.
+TEST_F(RouterTest, AVariantIsMeasuredBeforeItIsLoaded) {
+  const auto loader =
+      files_loader(base_->table, *base_->backend, {base_->digest, base_->config().architecture, 0});
+  int seen = 0;
+  for (const auto& file :
+       std::filesystem::directory_iterator(std::string(DELTAD_GOLDEN) + "/variants/llama")) {
+    const std::string path = file.path().string();
+    if (!path.ends_with(".delta.safetensors")) continue;
+    ++seen;
+    const auto size = loader->measure(path);
+    ASSERT_TRUE(size.ok()) << size.status().message();
+    const std::atomic<bool> cancelled{false};
+    const auto loaded = loader->load("v", path, Tier::kDevice, size->bytes, cancelled);
+    ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+    EXPECT_EQ(static_cast<int64_t>((*loaded)->bytes), size->bytes) << path;
+    EXPECT_EQ((*loaded)->digest, size->digest);
+  }
+  EXPECT_GE(seen, 4);
+}
+
+TEST_F(RouterTest, VariantsComeChangeAndGo) {
+  const std::string other =
+      std::string(DELTAD_GOLDEN) + "/variants/llama/llama-matrix-1.delta.safetensors";
+  EXPECT_EQ(router_->add({"row", other}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(router_->add({"llama", other}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(router_->replace({"nobody", other}).code(), Code::kNotFound);
+  EXPECT_EQ(router_->remove("nobody").code(), Code::kNotFound);
+  // A broken file changes nothing.
+  EXPECT_THAT(router_->add({"new", broken_}).message(), HasSubstr("variant 'new'"));
+  EXPECT_FALSE(router_->replace({"row", broken_}).ok());
+  EXPECT_EQ(router_->resolve("new").status().code(), Code::kNotFound);
+
+  ASSERT_TRUE(submit("row").ok());
+  const VariantRef old = engine_.wait_for(1)[0];
+  const auto resolved = router_->resolve("row");
+  ASSERT_TRUE(router_->replace({"row", other}).ok());
+  ASSERT_TRUE(router_->submit(*resolved, ends_.request()).ok());  // goes to the new one
+  const VariantRef fresh = engine_.wait_for(2)[1];
+  EXPECT_NE(old->digest, fresh->digest);
+  EXPECT_EQ(info("row").digest, fresh->digest);
+
+  ASSERT_TRUE(router_->add({"team/v1.5:a", good_}).ok());
+  ASSERT_TRUE(submit("team/v1.5:a").ok());
+  EXPECT_EQ(engine_.wait_for(3)[2]->digest, old->digest);
+  ASSERT_TRUE(router_->remove("team/v1.5:a").ok());
+  EXPECT_EQ(submit("team/v1.5:a").status().code(), Code::kNotFound);
+}
+
+TEST_F(RouterTest, WhatIsInUseIsNotEvicted) {
+  ASSERT_TRUE(router_->pin("row").ok());
+  ASSERT_TRUE(submit("row").ok());
+  engine_.wait_for(1);
+  EXPECT_TRUE(info("row").pinned);
+  EXPECT_EQ(info("row").in_flight, 1);
+  EXPECT_EQ(router_->evict("row").code(), Code::kUnavailable);
+  ASSERT_TRUE(router_->unpin("row").ok());
+  EXPECT_THAT(router_->evict("row").message(), HasSubstr("in use by 1 requests"));
+  engine_.finish(1, FinishReason::kStop);
+  // The handle's release reaches the cache through the service thread.
+  while (!router_->evict("row").ok()) std::this_thread::yield();
+  while (info("row").state == VariantState::kResident) std::this_thread::yield();
+  ASSERT_TRUE(router_->prefetch("row").ok());
+  while (info("row").state != VariantState::kResident) std::this_thread::yield();
+  EXPECT_EQ(info("row").loads, 2u);
+}
+
+TEST_F(RouterTest, TooManyForOneVariantAreToldWhenToComeBack) {
+  for (int i = 0; i < 30; ++i) ASSERT_TRUE(submit("row").ok());
+  const Status full = submit("row").status();
+  EXPECT_EQ(full.code(), Code::kResourceExhausted);
+  EXPECT_THAT(full.message(), HasSubstr("30 requests for 'row'"));
+  EXPECT_GE(full.retry_after(), 1);
+  for (int i = 0; i < 70; ++i) ASSERT_TRUE(submit("llama").ok()) << i;
+  EXPECT_THAT(submit("llama").status().message(), HasSubstr("100 requests are waiting"));
+  engine_.wait_for(100);
+  engine_.finish(1, FinishReason::kStop);
+  EXPECT_TRUE(submit("llama").ok());
+}
+
+TEST_F(RouterTest, AVariantLargerThanTheCacheIsRefusedWithItsBytes) {
+  ASSERT_TRUE(router_->set_cache_bytes(1000).ok());
+  ASSERT_TRUE(submit("row").ok());
+  const TokenEvent end = ends_.wait(0);
+  EXPECT_EQ(end.status.code(), Code::kUnavailable);
+  EXPECT_THAT(end.status.message(), HasSubstr("can never fit: the budget is 1000"));
+  EXPECT_EQ(router_->set_cache_bytes(0).code(), Code::kInvalidArgument);
+}
+
+TEST(QueueBounds, RetryAfterFollowsFromTheRateAtWhichWaitingOnesAreServed) {
+  QueueBounds bounds(1000, 40);
+  QueueShare share;
+  TimePoint now{std::chrono::hours(1)};
+  // Two a second are served for a minute.
+  for (int i = 0; i < 120; ++i) {
+    ASSERT_TRUE(bounds.enter(&share, "v", now).ok());
+    now += std::chrono::milliseconds(500);
+    bounds.leave(&share, true, now);
+  }
+  for (int i = 0; i < 40; ++i) ASSERT_TRUE(bounds.enter(&share, "v", now).ok());
+  const Status full = bounds.enter(&share, "v", now);
+  EXPECT_NEAR(full.retry_after(), 20, 1);
+  // Those that leave of themselves make room, and say nothing about the rate.
+  bounds.leave(&share, false, now);
+  EXPECT_TRUE(bounds.enter(&share, "v", now).ok());
+  EXPECT_EQ(bounds.enter(&share, "v", now).retry_after(), full.retry_after());
+  // Nothing is served for long: a minute at most.
+  EXPECT_EQ(bounds.enter(&share, "v", now + std::chrono::minutes(5)).retry_after(), 60);
+  EXPECT_EQ(bounds.waiting(), 40);
 }
 
 TEST_F(RouterTest, ShutdownRefusesNewOnes) {

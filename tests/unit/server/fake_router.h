@@ -37,6 +37,14 @@ class FakeRouter final : public Router {
     cancelled_.push_back(ticket - 1);
     changed_.notify_all();
   }
+  Status add(const VariantSource&) override { return unimplemented("not used"); }
+  Status replace(const VariantSource&) override { return unimplemented("not used"); }
+  Status remove(const std::string&) override { return unimplemented("not used"); }
+  Status pin(const std::string&) override { return unimplemented("not used"); }
+  Status unpin(const std::string&) override { return unimplemented("not used"); }
+  Status prefetch(const std::string&) override { return unimplemented("not used"); }
+  Status evict(const std::string&) override { return unimplemented("not used"); }
+  Status set_cache_bytes(int64_t) override { return unimplemented("not used"); }
   void shutdown(TimePoint) override {}
 
   std::vector<VariantInfo> variants() const override {

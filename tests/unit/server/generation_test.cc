@@ -244,6 +244,10 @@ TEST_F(GenerationTest, RefusalsOfTheRouter) {
   const auto busy = chat("");
   expect_error(*busy, 429, "", "queue is full");
   ASSERT_NE(busy->header("Retry-After"), nullptr);
+  router_.refuse(resource_exhausted("the queue is full").with_retry_after(7));
+  const auto busier = chat("");
+  ASSERT_NE(busier->header("Retry-After"), nullptr);
+  EXPECT_EQ(*busier->header("Retry-After"), "7");
   router_.refuse(unavailable("shutting down"));
   expect_error(*chat(R"("stream":true)"), 503, "", "shutting down");
   router_.refuse(invalid_argument("too strange"));

@@ -49,6 +49,19 @@ std::string rendered(const TextAssets& assets) {
   return text.ok() ? *text : "";
 }
 
+// What transformers writes for a tokenizer without a limit of its own.
+TEST(TextAssets, IntegersBeyond64Bits) {
+  Files files = llama();
+  std::string& settings = files["tokenizer_config.json"];
+  ASSERT_EQ(settings.front(), '{');
+  settings.insert(
+      1, R"("model_max_length": 1000000000000000019884624838656, "least":-99999999999999999999,
+                        "text": "\"123456789012345678901234567890", "fraction": 1.0000000000000000000001e-3,)");
+  EXPECT_EQ(must(load(files))->eos_token, "<|end|>");
+  settings.insert(1, R"("bad": 10000000000000000000000x, )");
+  EXPECT_THAT(load(files).status().message(), HasSubstr("not JSON at line 1"));
+}
+
 const std::string kRendered = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
 
 TEST(TextAssets, FromAFolder) {

@@ -1,0 +1,230 @@
+// Who gets room, and who makes it: the queue of variants that wait for memory, eviction, demotion,
+// and draining for those that have waited too long.
+#include <algorithm>
+
+#include "base/check.h"
+#include "router/delta_cache.h"
+#include "router/delta_cache_edit.h"
+
+namespace deltad {
+namespace {
+
+// So many of the queue are looked at on each event: those behind one that finds no room may go
+// first if there is room for them, and the cost of an event stays bounded.
+constexpr size_t kLookahead = 8;
+
+template <typename Set, typename Key>
+void update(Set& set, const Key& key, bool member, int sign) {
+  if (!member) return;
+  if (sign > 0)
+    set.insert(key);
+  else
+    set.erase(key);
+}
+
+}  // namespace
+
+// All indexes and sums follow from the entry alone.
+void DeltaCache::index(VariantId id, const Entry& e, int sign) {
+  const int64_t bytes = sign * std::max<int64_t>(e.bytes, 0);
+  const bool here = e.device == Place::kHere, used = e.in_flight > 0;
+  const Rank rank{!e.draining, e.priority, e.last_use, id};
+  const bool idle = here && !used && !e.pinned && (e.waiting == 0 || e.draining);
+  if (e.device != Place::kNone) device_.used += bytes;
+  if (e.device == Place::kCopyingOut || e.device == Place::kFreeing) device_.leaving += bytes;
+  if (idle) device_.idle += bytes;
+  update(device_.victims, rank, idle, sign);
+  update(busy_, rank, here && used && !e.pinned && !e.draining && !e.retired, sign);
+  if (here && used && (e.draining || e.retired)) going_ += bytes;
+  if (e.pinned) pinned_ += bytes;
+
+  // A copy of what is on the device too is the first to go: nothing is lost with it.
+  const bool twice = here || e.device == Place::kFilling;
+  const bool host_idle =
+      e.host == Place::kHere && e.job == Job::kNone && !(e.device == Place::kNone && e.wanted());
+  if (e.host != Place::kNone) host_.used += bytes;
+  if (e.host == Place::kFreeing) host_.leaving += bytes;
+  if (host_idle) host_.idle += bytes;
+  update(host_.victims, Rank{!twice, e.priority, e.last_use, id}, host_idle, sign);
+
+  const bool elsewhere = e.device == Place::kNone && e.job == Job::kNone;
+  update(queue_, std::pair(e.since, id), elsewhere && e.bytes >= 0 && e.asks_now(), sign);
+  update(retries_, std::pair(e.next_try, id), elsewhere && e.pinned && !e.asks_now(), sign);
+}
+
+void DeltaCache::act(CacheAction::Kind kind, VariantId id, Tier tier) {
+  CacheAction action;
+  action.kind = kind;
+  action.id = id;
+  action.tier = tier;
+  action.bytes = std::max<int64_t>(at(id).bytes, 0);
+  actions_.push_back(std::move(action));
+}
+
+// Gives room to whom it is due. Called at the end of every event.
+void DeltaCache::pump() {
+  while (host_.free() + host_.leaving < 0 && !host_.victims.empty())
+    free_copy(host_.victims.begin()->id, Tier::kHost);
+  if (queue_.empty() && draining_.empty() && device_.free() + device_.leaving >= 0) return;
+
+  Pass pass;
+  make_device_room(0, &pass);  // the budget may have been lowered
+  pass.shortage = -(device_.free() + device_.leaving);
+  std::vector<VariantId> first;
+  for (auto it = queue_.begin(); it != queue_.end() && first.size() < kLookahead; ++it)
+    first.push_back(it->second);
+  for (const VariantId id : first) give_room(id, &pass);
+  drain(pass);
+}
+
+void DeltaCache::give_room(VariantId id, Pass* pass) {
+  const Entry& e = at(id);
+  if (const Status never = can_never_fit(e); !never.ok()) {
+    fail(id, never);
+    settle(id);
+    return;
+  }
+  if (!e.digest.empty() && loading_digests_.count(e.digest) > 0) return;
+  if (loads_ >= options_.max_loads) {
+    pass->keep = true;
+    return;
+  }
+  const int64_t needed = pass->promised + e.bytes;
+  const bool aged = e.waiting > 0 && clock_.now() >= e.since + age_bound_ &&
+                    needed + pinned_ - (e.pinned ? e.bytes : 0) <= device_.budget;
+  const bool room = device_.free() + device_.leaving + device_.idle >= needed;
+  if (aged || room) make_device_room(needed, pass);
+  if (device_.free() >= needed) {
+    start_fill(id, e.host == Place::kHere ? Job::kPromote : Job::kLoad, Tier::kDevice);
+    return;
+  }
+  if (aged || room) pass->promised = needed;
+  if (aged) pass->shortage = std::max(pass->shortage, needed - device_.free() - device_.leaving);
+  if (aged || room || e.host != Place::kNone) return;
+  // No room on the device for now: as far as the host at least.
+  if (host_room(e.bytes, Rank{true, e.priority, e.last_use, id}) == HostRoom::kThere)
+    start_fill(id, Job::kLoad, Tier::kHost);
+}
+
+// Evicts what is idle until `needed` bytes are free or about to be.
+void DeltaCache::make_device_room(int64_t needed, Pass* pass) {
+  while (device_.free() + device_.leaving < needed && !device_.victims.empty()) {
+    if (!evict_device(device_.victims.begin()->id)) {
+      pass->keep = true;
+      return;
+    }
+  }
+}
+
+// False: the host makes room for it first.
+bool DeltaCache::evict_device(VariantId id) {
+  Entry& e = at(id);
+  if (e.host == Place::kNone) {
+    const HostRoom room = host_room(e.bytes, Rank{true, e.priority, e.last_use, id});
+    if (room == HostRoom::kComing) return false;
+    if (room == HostRoom::kThere) {
+      {
+        Edit edit(*this, id);
+        e.host = Place::kFilling;
+      }
+      act(CacheAction::Kind::kDemote, id, Tier::kHost);
+      ++stats_.demotions;
+    }
+  }
+  ++stats_.evictions;
+  if (e.draining) ++stats_.forced_evictions;
+  policy_->on_evict(id, e.priority);
+  {
+    Edit edit(*this, id);
+    e.gone = e.draining;
+    stop_draining(id, e);
+  }
+  free_copy(id, Tier::kDevice);
+  return true;
+}
+
+// Whether the host has room for so many bytes, or can make it of copies that rank below.
+DeltaCache::HostRoom DeltaCache::host_room(int64_t bytes, const Rank& rank) {
+  if (host_.budget == 0 || bytes > host_.budget) return HostRoom::kNone;
+  if (host_.free() >= bytes) return HostRoom::kThere;
+  std::vector<VariantId> victims;
+  int64_t room = host_.free() + host_.leaving;
+  for (auto it = host_.victims.begin(); room < bytes && it != host_.victims.end() && *it < rank;
+       ++it) {
+    room += at(it->id).bytes;
+    victims.push_back(it->id);
+  }
+  if (room < bytes) return HostRoom::kNone;
+  for (const VariantId victim : victims) free_copy(victim, Tier::kHost);
+  return HostRoom::kComing;
+}
+
+void DeltaCache::free_copy(VariantId id, Tier tier) {
+  Entry& e = at(id);
+  {
+    Edit edit(*this, id);
+    if (tier == Tier::kDevice && e.copying()) {  // freed when the copy is done
+      e.device = Place::kCopyingOut;
+      return;
+    }
+    (tier == Tier::kDevice ? e.device : e.host) = Place::kFreeing;
+  }
+  act(CacheAction::Kind::kFree, id, tier);
+}
+
+void DeltaCache::start_fill(VariantId id, Job job, Tier tier) {
+  Entry& e = at(id);
+  {
+    Edit edit(*this, id);
+    e.job = job;
+    (tier == Tier::kDevice ? e.device : e.host) = Place::kFilling;
+  }
+  ++loads_;
+  if (job == Job::kPromote) ++stats_.promotions;
+  if (job == Job::kLoad && !e.digest.empty()) loading_digests_.insert(e.digest);
+  act(job == Job::kLoad ? CacheAction::Kind::kLoad : CacheAction::Kind::kPromote, id, tier);
+}
+
+// Lets as many variants in use drain as make up for the shortage, those with the lowest priority,
+// and no longer those that are not needed any more.
+void DeltaCache::drain(const Pass& pass) {
+  if (pass.keep) return;
+  while (going_ < pass.shortage && !busy_.empty()) {
+    const VariantId id = busy_.begin()->id;
+    Edit edit(*this, id);
+    at(id).draining = true;
+    draining_.push_back(id);
+  }
+  const std::vector<VariantId> chosen(draining_.rbegin(), draining_.rend());
+  for (const VariantId id : chosen) {
+    Entry& e = at(id);
+    const int64_t without = going_ - (e.in_flight > 0 ? e.bytes : 0);
+    if (without < std::max<int64_t>(pass.shortage, 0) && e.in_flight > 0) continue;
+    {
+      Edit edit(*this, id);
+      stop_draining(id, e);
+    }
+    if (e.waiting > 0) admit(id);
+  }
+}
+
+void DeltaCache::stop_draining(VariantId id, Entry& e) {
+  if (!e.draining) return;
+  e.draining = false;
+  std::erase(draining_, id);
+}
+
+TimePoint DeltaCache::wake_time() const {
+  TimePoint wake = retries_.empty() ? TimePoint::max() : retries_.begin()->first;
+  const TimePoint now = clock_.now();
+  size_t looked = 0;
+  for (auto it = queue_.begin(); it != queue_.end() && looked < kLookahead; ++it, ++looked) {
+    const TimePoint aged = it->first + age_bound_;
+    if (aged <= now || at(it->second).waiting == 0) continue;
+    wake = std::min(wake, aged);
+    break;
+  }
+  return wake;
+}
+
+}  // namespace deltad

@@ -1,0 +1,327 @@
+#include "router/router_core.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace deltad {
+
+TokenEvent ended_event(FinishReason reason, Status status) {
+  TokenEvent event;
+  event.kind = TokenEvent::Kind::kFinished;
+  event.reason = reason;
+  event.status = std::move(status);
+  return event;
+}
+
+RouterCore::RouterCore(const RouterCoreOptions& options,
+                       std::shared_ptr<const TextAssets> base_text,
+                       std::shared_ptr<ReleaseBox> releases, const Clock& clock)
+    : options_(options),
+      base_text_(std::move(base_text)),
+      releases_(std::move(releases)),
+      clock_(clock),
+      rate_(options.cache.half_life_seconds),
+      catalog_(options.base_name),
+      cache_(options.cache, clock),
+      bounds_(options.max_waiting, options.max_waiting_per_variant) {}
+
+Result<CatalogEntryRef> RouterCore::find(const std::string& name) const {
+  if (auto entry = catalog_.find(name)) return entry;
+  return catalog_.unknown(name);
+}
+
+void RouterCore::enter_cache(const CatalogEntryRef& entry) {
+  entry->id = cache_.add(entry->name);
+  by_id_[entry->id] = entry;
+}
+
+Status RouterCore::add(CatalogEntryRef entry) {
+  if (catalog_.find(entry->name))
+    return invalid_argument(
+        fmt::format("variant '{}' exists already: replace or remove it", entry->name));
+  RETURN_IF_ERROR(catalog_.insert(entry));
+  enter_cache(entry);
+  return Status();
+}
+
+Status RouterCore::replace(CatalogEntryRef entry) {
+  ASSIGN_OR_RETURN(const CatalogEntryRef old, catalog_.replace(entry));
+  enter_cache(entry);
+  entry->share = old->share;
+  old->current = false;
+  if (old->text != entry->text)
+    end_all(old,
+            unavailable(fmt::format(
+                "variant '{}' was replaced while the request waited: send it again", old->name)));
+  for (const Ticket ticket : old->parked) live_.at(ticket).entry = entry;
+  entry->parked.swap(old->parked);
+  cache_.succeed(old->id, entry->id);
+  cache_.retire(old->id);
+  retired_.push_back(old->id);
+  absorb();
+  return Status();
+}
+
+Status RouterCore::remove(const std::string& name) {
+  ASSIGN_OR_RETURN(const CatalogEntryRef old, catalog_.remove(name));
+  old->current = false;
+  end_all(old, not_found(fmt::format("variant '{}' was removed while the request waited", name)));
+  cache_.retire(old->id);
+  retired_.push_back(old->id);
+  absorb();
+  return Status();
+}
+
+Status RouterCore::pin(const std::string& name) {
+  ASSIGN_OR_RETURN(const CatalogEntryRef entry, find(name));
+  const Status status = cache_.pin(entry->id);
+  absorb();
+  return status;
+}
+
+Status RouterCore::unpin(const std::string& name) {
+  ASSIGN_OR_RETURN(const CatalogEntryRef entry, find(name));
+  cache_.unpin(entry->id);
+  absorb();
+  return Status();
+}
+
+Status RouterCore::prefetch(const std::string& name) {
+  ASSIGN_OR_RETURN(const CatalogEntryRef entry, find(name));
+  const Status status = cache_.prefetch(entry->id);
+  absorb();
+  return status;
+}
+
+Status RouterCore::evict(const std::string& name) {
+  ASSIGN_OR_RETURN(const CatalogEntryRef entry, find(name));
+  const Status status = cache_.evict(entry->id);
+  absorb();
+  return status;
+}
+
+Status RouterCore::set_budget(Tier tier, int64_t bytes) {
+  const Status status = cache_.set_budget(tier, bytes);
+  absorb();
+  return status;
+}
+
+Result<ModelHandle> RouterCore::resolve(const std::string& model) const {
+  if (model.empty() || model == options_.base_name)
+    return ModelHandle{options_.base_name, true, base_text_, nullptr};
+  ASSIGN_OR_RETURN(const CatalogEntryRef entry, find(model));
+  return ModelHandle{entry->name, false, entry->text, entry};
+}
+
+// The version that a request resolved a moment ago goes to: maybe a newer one by now.
+Result<CatalogEntryRef> RouterCore::entry_for(const ModelHandle& model) const {
+  if (model.entry->current) return model.entry;
+  ASSIGN_OR_RETURN(const CatalogEntryRef entry, find(model.name));
+  if (entry->text != model.text)
+    return unavailable(
+        fmt::format("variant '{}' was replaced a moment ago: send the request again", model.name));
+  return entry;
+}
+
+Result<RouterCore::Submitted> RouterCore::submit(const ModelHandle& model, Request request) {
+  if (draining_) return unavailable("the server is shutting down");
+  CatalogEntryRef entry;
+  if (!model.is_base) {
+    ASSIGN_OR_RETURN(entry, entry_for(model));
+  }
+  const TimePoint now = clock_.now();
+  RETURN_IF_ERROR(bounds_.enter(entry ? entry->share.get() : nullptr, model.name, now));
+  const Ticket ticket = ++last_ticket_;
+  Live& live = live_[ticket];
+  live.entry = entry;
+  if (!entry) return Submitted{ticket, std::move(request)};
+
+  const Result<bool> admitted = cache_.want(entry->id);
+  if (!admitted.ok()) {
+    leave_queue(live, false);
+    live_.erase(ticket);
+    absorb();
+    return admitted.status();
+  }
+  Submitted out{ticket, std::nullopt};
+  if (*admitted) {
+    request.variant = ReleaseBox::handle(releases_, entry->device, entry->id);
+    out.ready = std::move(request);
+  } else {
+    entry->parked.insert(ticket);
+    ++waiting_;
+    if (request.deadline != TimePoint::max()) deadlines_.emplace(request.deadline, ticket);
+    live.request = std::move(request);
+  }
+  absorb();
+  return out;
+}
+
+void RouterCore::cancel(Ticket ticket) {
+  const auto it = live_.find(ticket);
+  if (it == live_.end()) return;
+  Live& live = it->second;
+  if (live.request) {
+    const VariantId id = live.entry->id;
+    end(ticket, FinishReason::kCancelled, Status());
+    cache_.leave(id);
+    absorb();
+    return;
+  }
+  if (live.cancelled) return;
+  live.cancelled = true;
+  if (live.handle != 0) effect(RouterEffect::Kind::kCancel, live.entry).handle = live.handle;
+}
+
+void RouterCore::dispatched(Ticket ticket, const Result<RequestHandle>& handle) {
+  const auto it = live_.find(ticket);
+  if (it == live_.end()) return;  // finished already
+  Live& live = it->second;
+  if (!handle.ok()) {
+    leave_queue(live, false);
+    live_.erase(it);
+    return;
+  }
+  live.handle = *handle;
+  if (live.cancelled) effect(RouterEffect::Kind::kCancel, live.entry).handle = live.handle;
+}
+
+void RouterCore::started(Ticket ticket) {
+  const auto it = live_.find(ticket);
+  if (it != live_.end()) leave_queue(it->second, true);
+}
+
+void RouterCore::finished(Ticket ticket) {
+  const auto it = live_.find(ticket);
+  if (it == live_.end()) return;
+  leave_queue(it->second, !it->second.cancelled);
+  live_.erase(it);
+}
+
+void RouterCore::measured(VariantId id, const Result<VariantSize>& size) {
+  const CatalogEntryRef entry = by_id_.at(id);
+  if (size.ok())
+    cache_.measured(id, size->bytes, size->digest);
+  else
+    cache_.load_ended(id,
+                      unavailable(fmt::format("variant '{}' cannot be loaded: {}", entry->name,
+                                              size.status().message())),
+                      0);
+  absorb();
+}
+
+void RouterCore::load_ended(VariantId id, Result<VariantRef> variant, double took) {
+  const CatalogEntryRef entry = by_id_.at(id);
+  Status status;
+  int64_t bytes = 0;
+  if (variant.ok()) {
+    bytes = static_cast<int64_t>((*variant)->bytes);
+    entry->digest = (*variant)->digest;
+    entry->loads += 1;
+    entry->load_seconds = took;
+    (cache_.filling(id) == Tier::kDevice ? entry->device : entry->host) = std::move(*variant);
+  } else if (variant.status().code() == Code::kCancelled) {
+    status = variant.status();
+  } else {
+    status = unavailable(
+        fmt::format("variant '{}' cannot be loaded: {}", entry->name, variant.status().message()));
+  }
+  cache_.load_ended(id, status, bytes);
+  absorb();
+}
+
+void RouterCore::demoted(VariantId id, Result<VariantRef> copy) {
+  const bool ok = copy.ok();
+  if (ok) by_id_.at(id)->host = std::move(*copy);
+  cache_.demoted(id, ok);
+  absorb();
+}
+
+void RouterCore::freed(VariantId id, Tier tier) {
+  cache_.freed(id, tier);
+  absorb();
+}
+
+void RouterCore::tick() {
+  for (const VariantId id : releases_->take()) cache_.release(id);
+  while (!deadlines_.empty() && deadlines_.begin()->first <= clock_.now()) {
+    const Ticket ticket = deadlines_.begin()->second;
+    const CatalogEntryRef entry = live_.at(ticket).entry;
+    end(ticket, FinishReason::kError,
+        Status(
+            Code::kDeadlineExceeded,
+            fmt::format("the request's time was up while variant '{}' was loading", entry->name)));
+    cache_.leave(entry->id);
+  }
+  cache_.tick();
+  absorb();
+}
+
+TimePoint RouterCore::wake_time() const {
+  const TimePoint wake = cache_.wake_time();
+  return deadlines_.empty() ? wake : std::min(wake, deadlines_.begin()->first);
+}
+
+void RouterCore::end_waiting() {
+  for (const auto& [id, entry] : by_id_) {
+    const int64_t count = static_cast<int64_t>(entry->parked.size());
+    for (const Ticket ticket : std::vector<Ticket>(entry->parked.begin(), entry->parked.end()))
+      end(ticket, FinishReason::kCancelled, Status());
+    if (count > 0) cache_.leave(id, count);
+  }
+  absorb();
+}
+
+void RouterCore::stop_loads() {
+  for (const auto& [id, entry] : by_id_) entry->cancel_load = true;
+}
+
+std::vector<VariantInfo> RouterCore::variants() const {
+  std::vector<VariantInfo> out;
+  for (const auto& [name, entry] : catalog_.entries()) out.push_back(info(*entry));
+  return out;
+}
+
+VariantInfo RouterCore::info(const CatalogEntry& entry) const {
+  const CacheEntryInfo in_cache = cache_.info(entry.id);
+  const TimePoint now = clock_.now();
+  VariantInfo out;
+  out.name = entry.name;
+  out.path = entry.path;
+  out.digest = entry.digest;
+  out.error = in_cache.error.message();
+  out.loads = entry.loads;
+  out.load_seconds = entry.load_seconds;
+  out.created = entry.created;
+  out.pinned = in_cache.pinned;
+  out.waiting = in_cache.waiting;
+  out.in_flight = in_cache.in_flight;
+  out.rate = rate_.rate(in_cache.priority, now);
+  if (in_cache.last_use != TimePoint{}) out.idle_seconds = seconds(now - in_cache.last_use);
+  out.retry_seconds = std::max(0.0, seconds(in_cache.next_try - now));
+  switch (in_cache.residency) {
+    case Residency::kDevice:
+      out.state = VariantState::kResident;
+      out.bytes = static_cast<size_t>(in_cache.bytes);
+      break;
+    case Residency::kHost:
+      out.state = VariantState::kHost;
+      out.bytes = static_cast<size_t>(in_cache.bytes);
+      break;
+    case Residency::kLoading:
+      out.state = VariantState::kLoading;
+      break;
+    case Residency::kDisk:
+      if (in_cache.waiting > 0)
+        out.state = VariantState::kLoading;
+      else if (!in_cache.error.ok())
+        out.state = VariantState::kFailed;
+      break;
+  }
+  return out;
+}
+
+}  // namespace deltad

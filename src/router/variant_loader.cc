@@ -1,0 +1,56 @@
+#include "router/variant_loader.h"
+
+#include <memory>
+#include <optional>
+
+#include "io/rate_limit.h"
+
+namespace deltad {
+namespace {
+
+class FilesLoader final : public VariantLoader {
+ public:
+  FilesLoader(const WeightTable& table, Backend& backend, const FilesLoaderOptions& options)
+      : table_(table), backend_(backend), options_(options) {
+    if (options.bytes_per_second > 0) rate_.emplace(options.bytes_per_second);
+  }
+
+  Result<VariantSize> measure(const std::string& path) override {
+    return measure_variant(path, table_, backend_, load_options());
+  }
+
+  Result<VariantRef> load(const std::string& name, const std::string& path, Tier, int64_t max_bytes,
+                          const std::atomic<bool>& cancelled) override {
+    VariantLoadOptions options = load_options();
+    options.cancelled = &cancelled;
+    options.rate = rate_ ? &*rate_ : nullptr;
+    options.max_bytes = static_cast<size_t>(max_bytes);
+    return load_variant(name, path, table_, backend_, options);
+  }
+
+  Result<VariantRef> copy(const VariantRef&, Tier, const std::atomic<bool>&) override {
+    return unimplemented("this backend has one tier of memory: there is nothing to copy");
+  }
+
+ private:
+  VariantLoadOptions load_options() const {
+    VariantLoadOptions options;
+    options.base_digest = options_.base_digest;
+    options.architecture = options_.architecture;
+    return options;
+  }
+
+  const WeightTable& table_;
+  Backend& backend_;
+  const FilesLoaderOptions options_;
+  std::optional<RateLimit> rate_;  // of all loads together
+};
+
+}  // namespace
+
+std::unique_ptr<VariantLoader> files_loader(const WeightTable& table, Backend& backend,
+                                            const FilesLoaderOptions& options) {
+  return std::make_unique<FilesLoader>(table, backend, options);
+}
+
+}  // namespace deltad

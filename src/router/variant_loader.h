@@ -1,0 +1,42 @@
+// VariantLoader: how variants come into memory. An interface, so that the router's tests load
+// nothing; files_loader is the one that deltad uses. Called by the router's threads, several at
+// once.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+#include "base/status.h"
+#include "delta/loader.h"
+#include "model/weight_table.h"
+#include "router/delta_cache.h"
+
+namespace deltad {
+
+class VariantLoader {
+ public:
+  virtual ~VariantLoader() = default;
+  // Reads the header only.
+  virtual Result<VariantSize> measure(const std::string& path) = 0;
+  // max_bytes: what was set aside; one that needs more is kResourceExhausted. cancelled: polled;
+  // kCancelled. After an error nothing is left in memory.
+  virtual Result<VariantRef> load(const std::string& name, const std::string& path, Tier tier,
+                                  int64_t max_bytes, const std::atomic<bool>& cancelled) = 0;
+  // A copy in the other tier.
+  virtual Result<VariantRef> copy(const VariantRef& variant, Tier to,
+                                  const std::atomic<bool>& cancelled) = 0;
+};
+
+struct FilesLoaderOptions {
+  std::string base_digest, architecture;  // of the running base
+  int64_t bytes_per_second = 0;           // of all loads together; 0: no cap
+};
+
+// Loads variant files into the backend, where device and host are one. table and backend outlive
+// it.
+std::unique_ptr<VariantLoader> files_loader(const WeightTable& table, Backend& backend,
+                                            const FilesLoaderOptions& options);
+
+}  // namespace deltad
