@@ -1,5 +1,7 @@
 #include "router/variant_loader.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -44,8 +46,12 @@ class FilesLoader final : public VariantLoader {
     return VariantSize{static_cast<int64_t>(backend_.variant_bytes(list)), delta.header().digest};
   }
 
-  Result<VariantRef> load(const std::string& name, const std::string& path, Tier,
+  Result<VariantRef> load(const std::string& name, const std::string& path, Tier, int64_t max_bytes,
                           const std::atomic<bool>& cancelled) override {
+    ASSIGN_OR_RETURN(const VariantSize size, measure(path));  // it may be another file by now
+    if (size.bytes > max_bytes)
+      return resource_exhausted(fmt::format("{}: it takes {} bytes, but {} were set aside for it",
+                                            path, size.bytes, max_bytes));
     VariantLoadOptions options;
     options.base_digest = base_digest_;
     options.architecture = architecture_;

@@ -25,9 +25,10 @@ class VariantLoader {
   virtual ~VariantLoader() = default;
   // Reads the header only.
   virtual Result<VariantSize> measure(const std::string& path) = 0;
+  // max_bytes: what was set aside for it; needing more is an error before memory is taken.
   // cancelled: polled; kCancelled, and nothing is left in memory.
   virtual Result<VariantRef> load(const std::string& name, const std::string& path, Tier tier,
-                                  const std::atomic<bool>& cancelled) = 0;
+                                  int64_t max_bytes, const std::atomic<bool>& cancelled) = 0;
   // A copy in the other tier.
   virtual Result<VariantRef> copy(const VariantRef& variant, Tier to,
                                   const std::atomic<bool>& cancelled) = 0;

@@ -103,7 +103,7 @@ class PromptEngine final : public Engine {
 class StuckLoader final : public VariantLoader {
  public:
   Result<VariantSize> measure(const std::string&) override { return VariantSize{10, "d"}; }
-  Result<VariantRef> load(const std::string& name, const std::string&, Tier,
+  Result<VariantRef> load(const std::string& name, const std::string&, Tier, int64_t,
                           const std::atomic<bool>&) override {
     MutexLock lock(mutex_);
     ++loads_;

@@ -140,7 +140,7 @@ class CountingLoader final : public VariantLoader {
   static constexpr int64_t kBytes = 10;
 
   Result<VariantSize> measure(const std::string&) override { return VariantSize{kBytes, ""}; }
-  Result<VariantRef> load(const std::string& name, const std::string&, Tier,
+  Result<VariantRef> load(const std::string& name, const std::string&, Tier, int64_t,
                           const std::atomic<bool>& cancel) override {
     const int number = ++loads;
     std::this_thread::yield();

@@ -215,10 +215,12 @@ TEST_F(RouterTest, AVariantIsMeasuredBeforeItIsLoaded) {
     const auto size = loader->measure(path);
     ASSERT_TRUE(size.ok()) << size.status().message();
     const std::atomic<bool> cancelled{false};
-    const auto loaded = loader->load("v", path, Tier::kDevice, cancelled);
+    const auto loaded = loader->load("v", path, Tier::kDevice, size->bytes, cancelled);
     ASSERT_TRUE(loaded.ok()) << loaded.status().message();
     EXPECT_EQ(static_cast<int64_t>((*loaded)->bytes), size->bytes) << path;
     EXPECT_EQ((*loaded)->digest, size->digest);
+    EXPECT_EQ(loader->load("v", path, Tier::kDevice, size->bytes - 1, cancelled).status().code(),
+              Code::kResourceExhausted);
   }
   EXPECT_GE(seen, 4);
 }
