@@ -219,6 +219,8 @@ TEST_F(RouterTest, AVariantIsMeasuredBeforeItIsLoaded) {
     ASSERT_TRUE(loaded.ok()) << loaded.status().message();
     EXPECT_EQ(static_cast<int64_t>((*loaded)->bytes), size->bytes) << path;
     EXPECT_EQ((*loaded)->digest, size->digest);
+    EXPECT_EQ(loader->load("v", path, Tier::kDevice, size->bytes - 1, cancelled).status().code(),
+              Code::kResourceExhausted);
   }
   EXPECT_GE(seen, 4);
 }
