@@ -214,7 +214,7 @@ TEST_F(ChangingFileTest, ARealBackendTakesWhatTheHeaderPromised) {
   ASSERT_TRUE(variant.ok()) << variant.status().message();
   EXPECT_EQ((*variant)->bytes, load.max_bytes);
   EXPECT_EQ((*variant)->vocab, 3000);
-  load.max_bytes = *bytes - 1;
+  load.max_bytes = static_cast<size_t>(size->bytes) - 1;
   variant = load_variant("v", path_, *table_, **backend, load);
   EXPECT_EQ(variant.status().code(), Code::kResourceExhausted);
   EXPECT_THAT(variant.status().message(), HasSubstr(std::to_string(*bytes)));
