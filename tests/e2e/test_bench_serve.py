@@ -16,7 +16,7 @@ def bench(url, *arguments, code: int = 0) -> dict:
 
 
 def test_an_open_loop_counts_what_the_server_counts(tiny):
-    counters = ("deltad_requests_total", "deltad_prompt_tokens_total", "deltad_output_tokens_total")
+    counters = ("deltad_model_requests_total", "deltad_prompt_tokens_total", "deltad_output_tokens_total")
     before = {name: tiny.metric(name) for name in counters}
     report = bench(tiny.url, "--rate", 60, "--burst", 0.3, "--requests", 80, "--zipf", 0.5, "--slo", "e2e:600000", "--seed", 1, *TOKENS)
     total = report["total"]
