@@ -61,7 +61,7 @@ std::string slo_text(const loadgen::Slo& slo) {
 void print_latency(const char* name, const std::vector<float>& values) {
   if (values.empty()) return;
   const Distribution d = loadgen::distribution(values);
-  fmt::print("{:<12} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f}\n", name, d.mean, d.p50,
+  fmt::print("{:<12} {:>10.2f} {:>10.2f} {:>10.2f} {:>10.2f} {:>10.2f}\n", name, d.mean, d.p50,
              d.p90, d.p99, d.max);
 }
 

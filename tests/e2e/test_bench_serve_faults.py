@@ -1,13 +1,15 @@
 """deltactl bench-serve against servers that misbehave: each fault is named and counted, none stops or slows the load."""
 import contextlib
 import json
+import signal
 import socket
 import struct
+import subprocess
 import threading
 
 import pytest
 
-from conftest import SLOW, ctl, free_port
+from conftest import BUILD, SLOW, ctl, free_port
 
 
 def sse(*events) -> bytes:
@@ -61,6 +63,7 @@ class FakeServer:
     def __init__(self, connections: int | None = None):
         """connections: so many are accepted, then nobody listens."""
         self.connections = connections
+        self.asked = threading.Event()  # a request has come
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         threading.Thread(target=self.accept, daemon=True).start()
@@ -81,6 +84,7 @@ class FakeServer:
                 while (line := reader.readline()) not in (b"\r\n", b""):
                     if line.lower().startswith(b"content-length:"):
                         length = int(line.split(b":")[1])
+                self.asked.set()
                 data, then = BEHAVIOUR[json.loads(reader.read(length))["model"]]
                 connection.sendall(data)
                 if then == "reset":
@@ -163,6 +167,18 @@ def test_a_server_that_goes_away_is_a_fault_of_each_request_after():
     server = FakeServer(connections=1)  # of the command's first look; nobody listens after it
     report = bench(server.url, "--concurrency", 2, "--requests", 6, "--models", "good", code=1)
     assert sum(report["total"]["errors"].values()) == 6 and set(report["total"]["errors"]) <= {"no connection", "lost"}
+
+
+def test_an_interrupt_ends_the_load_and_reports():
+    server = FakeServer()
+    command = [BUILD / "deltactl", "bench-serve", "--url", server.url, "--concurrency", "3", "--requests", "9", "--models", "silent", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert server.asked.wait(60 * SLOW)
+        process.send_signal(signal.SIGINT)
+        report = json.loads(process.communicate(timeout=60 * SLOW)[0])
+    assert process.returncode == 1 and report["stopped"] and report["total"]["requests"] == 0
+    assert report["generator"]["most_in_flight"] == 3
+    server.listener.close()
 
 
 def test_a_warm_up_that_fails_ends_the_command(fake):
