@@ -10,6 +10,7 @@ namespace deltad {
 // and leaves the program's exit code in *exit_code (see console.h, run_command).
 void add_apply(CLI::App& app, int* exit_code);
 void add_bench(CLI::App& app, int* exit_code);
+void add_bench_serve(CLI::App& app, int* exit_code);
 void add_compress(CLI::App& app, int* exit_code);
 void add_generate(CLI::App& app, int* exit_code);
 void add_inspect(CLI::App& app, int* exit_code);
