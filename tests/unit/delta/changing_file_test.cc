@@ -217,7 +217,7 @@ TEST_F(ChangingFileTest, ARealBackendTakesWhatTheHeaderPromised) {
   load.max_bytes = static_cast<size_t>(size->bytes) - 1;
   variant = load_variant("v", path_, *table_, **backend, load);
   EXPECT_EQ(variant.status().code(), Code::kResourceExhausted);
-  EXPECT_THAT(variant.status().message(), HasSubstr(std::to_string(*bytes)));
+  EXPECT_THAT(variant.status().message(), HasSubstr(std::to_string(size->bytes)));
 }
 
 }  // namespace
