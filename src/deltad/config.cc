@@ -164,6 +164,23 @@ bool set_variants(const YAML::Node& node, Config& config) {
   return true;
 }
 
+bool weight(const YAML::Node& node, double& out) {
+  double value = 0;
+  if (!node.IsScalar() || !YAML::convert<double>::decode(node, value)) return false;
+  if (!(value >= 0.001) || value > 1000) return false;
+  out = value;
+  return true;
+}
+
+bool set_variant_weights(const YAML::Node& node, Config& config) {
+  if (!node.IsMap()) return false;
+  for (const auto& item : node)
+    if (!item.first.IsScalar() ||
+        !weight(item.second, config.engine.variant_weights[item.first.Scalar()]))
+      return false;
+  return true;
+}
+
 const std::vector<Key>& server_keys() {
   static const std::vector<Key> keys = {
       {"listen", "ADDRESS:PORT", set_listen},
@@ -203,6 +220,11 @@ const std::vector<Key>& engine_keys() {
        positive_seconds([](Config& c) -> double& { return c.engine.step_seconds; }, 1e-3)},
       {"prefix_cache", "true or false",
        boolean([](Config& c) -> bool& { return c.engine.prefix_cache; })},
+      {"age_seconds", "a number of seconds above 0",
+       positive_seconds([](Config& c) -> double& { return c.engine.age_seconds; })},
+      {"base_weight", "a number from 0.001 to 1000",
+       [](const YAML::Node& node, Config& c) { return weight(node, c.engine.base_weight); }},
+      {"variant_weights", "a map of NAME: a number from 0.001 to 1000", set_variant_weights},
   };
   return keys;
 }

@@ -20,6 +20,7 @@ class BlockLedger {
     available_ -= blocks;
     return true;
   }
+  void give(int32_t blocks) { available_ += blocks; }  // the opposite of take
   void retain(std::span<const int32_t> blocks) {
     for (const int32_t block : blocks)
       if (change(block, +1) == 1) --available_;

@@ -25,6 +25,11 @@ Status check_options(const EngineOptions& o) {
   if (o.max_running < 1) return bad("max_running", o.max_running, "1 or more");
   if (o.max_waiting < 0) return bad("max_waiting", o.max_waiting, "0 or more");
   if (!(o.step_seconds > 0)) return bad("step_seconds", o.step_seconds, "more than 0");
+  if (!(o.age_seconds > 0)) return bad("age_seconds", o.age_seconds, "more than 0");
+  if (!(o.base_weight > 0)) return bad("base_weight", o.base_weight, "more than 0");
+  for (const auto& [name, weight] : o.variant_weights)
+    if (!(weight > 0))
+      return bad("variant_weights", fmt::format("{}: {}", name, weight), "more than 0");
   return {};
 }
 
@@ -50,6 +55,10 @@ Result<std::unique_ptr<Engine>> Engine::make(const ModelConfig& config, const We
   scheduler.max_step_rows = options.max_step_rows;
   scheduler.max_running = options.max_running;
   scheduler.step_seconds = options.step_seconds;
+  scheduler.age_seconds = options.age_seconds;
+  scheduler.base_bytes = backend.weight_bytes();
+  scheduler.base_weight = options.base_weight;
+  scheduler.variant_weights = options.variant_weights;
   const EngineLimits limits{config.vocab, size.max_context, options.max_waiting};
   return std::unique_ptr<Engine>(std::make_unique<ThreadedEngine>(
       std::make_unique<TransformerRunner>(std::move(*transformer), backend),

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -26,6 +27,10 @@ struct EngineOptions {
   double step_seconds =
       0.1;  // prompt rows join a step that has generating rows only as far as this bound is kept
   bool prefix_cache = true;
+  double age_seconds = 10;  // a variant whose prompts stand still for longer goes first
+  // Shares of the tokens when there is not enough for all; > 0. Variants by name, others have 1.
+  double base_weight = 1;
+  std::map<std::string, double> variant_weights;
 };
 
 struct EngineStats {  // a snapshot

@@ -12,7 +12,8 @@ EngineCore::EngineCore(ModelRunner& runner, KvCache kv, SchedulerOptions options
                        int32_t max_context, const Clock& clock)
     : runner_(runner), kv_(std::move(kv)), max_context_(max_context), clock_(clock) {
   options.max_slots = runner.max_slots();
-  state_.options = options;
+  state_.cost = StepCost(options.base_bytes);
+  state_.options = std::move(options);
   state_.kv = &kv_;
 }
 
@@ -23,7 +24,8 @@ void EngineCore::accept(RequestHandle handle, Request request) {
   if (kv_.prefix_cache()) owned->extend_keys(kv_.block_tokens());
   Sequence* sequence = owned.get();
   sequences_.emplace(handle, std::move(owned));
-  state_.waiting.insert(sequence);
+  state_.now = clock_.now();
+  enqueue(state_, sequence);
 }
 
 void EngineCore::cancel(RequestHandle handle) {
@@ -66,6 +68,7 @@ void EngineCore::finish(Sequence* sequence, FinishReason reason, Status status,
     leave_running(sequence);
   else
     state_.waiting.erase(sequence);
+  state_.waiting.leave(sequence);
   const auto found = sequences_.find(sequence->handle);
   const std::unique_ptr<Sequence> owned = std::move(found->second);
   sequences_.erase(found);

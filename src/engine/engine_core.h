@@ -74,7 +74,7 @@ class EngineCore {
   const Clock& clock_;
   std::unordered_map<RequestHandle, std::unique_ptr<Sequence>> sequences_;
   SchedulerState state_;
-  uint64_t step_number_ = 0, admissions_ = 0, turns_ = 0;
+  uint64_t step_number_ = 0, admissions_ = 0;
   int failed_in_a_row_ = 0;
   EngineStats stats_;
 };

@@ -21,6 +21,7 @@ bool is_stop(const Request& request, int32_t token) {
 void EngineCore::step() {
   expire();
   if (idle()) return;
+  state_.now = clock_.now();
   const StepPlan plan = plan_step(state_);
   CHECK(!plan.empty(), "requests are there, but the plan is empty");
   ++step_number_;
@@ -43,7 +44,10 @@ void EngineCore::step() {
   failed_in_a_row_ = 0;
   stage(plan, *logits, tasks, staged);
   stats_.last_step_seconds = seconds(clock_.now() - begin);
-  state_.cost.observe(plan.generating_rows, plan.prompt_rows, stats_.last_step_seconds);
+  double delta_bytes = 0;
+  for (const Variant* variant : plan.slots) delta_bytes += static_cast<double>(variant->bytes);
+  state_.cost.observe(plan.generating_rows, plan.prompt_rows, stats_.last_step_seconds,
+                      delta_bytes);
   commit(plan, staged);
 }
 
@@ -54,7 +58,7 @@ void EngineCore::reserve(const StepPlan& plan) {
     free_blocks(s);
     leave_running(s);
     s->preempted = true;
-    state_.waiting.insert(s);
+    state_.waiting.insert(s, state_.now);
     ++stats_.preemptions;
   }
   for (const Admission& a : plan.admitted)
@@ -88,7 +92,8 @@ void EngineCore::reserve(const StepPlan& plan) {
     s->computed = s->published * kv_.block_tokens();
     s->running = true;
     s->admission = ++admissions_;
-    s->turn = ++turns_;
+    s->turn = ++state_.turns;
+    s->served = state_.now;
     stats_.cached_tokens += static_cast<uint64_t>(s->computed);
     if (!s->preempted) {
       s->admitted = clock_.now();
@@ -99,7 +104,7 @@ void EngineCore::reserve(const StepPlan& plan) {
     state_.waiting.erase(s);
     state_.running.push_back(s);
   }
-  end_turns(plan, turns_);
+  settle(plan, state_);
 }
 
 Result<Logits> EngineCore::execute(const StepPlan& plan, std::vector<LogitTask>& tasks,

@@ -1,15 +1,27 @@
 // The scheduler: decides what the next step does. A pure function of its state: no clock, no
 // device, and it changes nothing. Called by the engine's thread.
 //
-// Generating sequences come first, one row each; then prompts in their order, as far as the step's
-// time allows. Memory for a whole prompt is there before it is admitted; when a generating sequence
-// finds no block, the one that is admitted last among the least urgent gives its blocks back.
+// Generating sequences come first, one row each; then prompts, as far as the step's time allows.
+// Who goes first when not all can: a variant whose prompts have made no step for longer than the
+// age bound (one such a step); then the more urgent class; then the flow that was served least for
+// its weight (fair_queue.h). A flow stands back by what the bytes of its delta cost, in rows, while
+// the step has no row of its variant: so the number of variants in a step is weighed, not limited
+// (but for the backend's slots, where those go that have waited longest).
+//
+// So that one variant's flood cannot take everything from those that come later: a flow with fewer
+// sequences than its share may take the place of one of the flow with the most (make_room), and
+// generating rows of a flow above its share leave room for prompts of one below (fair_share.h).
+//
+// Memory for a whole prompt is there before it is admitted; when a generating sequence finds no
+// block, the one that is admitted last among the least urgent gives its blocks back.
 #pragma once
 
 #include <cstdint>
-#include <set>
+#include <map>
+#include <string>
 #include <vector>
 
+#include "engine/fair_queue.h"
 #include "engine/sequence.h"
 #include "engine/step_cost.h"
 #include "engine/step_plan.h"
@@ -20,24 +32,34 @@ namespace deltad {
 struct SchedulerOptions {
   int32_t max_step_rows = 256;
   int32_t max_running = 256;
-  int32_t max_slots = 1;      // distinct variants in a step
+  int32_t max_slots = 1;      // distinct variants that a step can hold
   double step_seconds = 0.1;  // bound of a step with generating rows and prompt rows
   // Prompt rows with logits in one chunk: bounds the memory of logits.
   int32_t max_prompt_logit_rows = 64;
+  double age_seconds = 10;                        // whose prompts stand still for longer goes first
+  size_t base_bytes = 0;                          // of the base's weights; 0 if unknown
+  double base_weight = 1;                         // shares of the tokens; > 0
+  std::map<std::string, double> variant_weights;  // by the variant's name; others have 1
 };
 
 struct SchedulerState {
   SchedulerOptions options;
   StepCost cost;
-  std::vector<Sequence*> running;       // in order of admission
-  std::set<Sequence*, Sooner> waiting;  // new ones and preempted ones
+  std::vector<Sequence*> running;  // in order of admission; joined to waiting
+  FairQueue waiting;               // new ones and preempted ones
   const KvCache* kv = nullptr;
+  TimePoint now{};
+  uint64_t turns = 0;  // the last number given
 };
+
+// A new sequence takes its place in the queue.
+void enqueue(SchedulerState& state, Sequence* sequence);
 
 StepPlan plan_step(const SchedulerState& state);
 
-// The sequences of a plan's rows have had their turn: they go behind all others, in the order in
-// which they stood. `turns` is the last number given.
-void end_turns(const StepPlan& plan, uint64_t& turns);
+// After what the plan says of memory is done, before its rows are computed: the sequences of its
+// rows have had their turn and go behind all others, in the order in which they stood; their flows
+// pay for the tokens.
+void settle(const StepPlan& plan, SchedulerState& state);
 
 }  // namespace deltad

@@ -13,6 +13,8 @@
 
 namespace deltad {
 
+struct Flow;
+
 struct Sequence {
   Sequence(RequestHandle handle, Request request, int32_t max_context);
 
@@ -44,6 +46,11 @@ struct Sequence {
   uint64_t admission = 0;  // order of admissions
   uint64_t turn = 0;       // order of the last steps with a row of it; the least waits longest
   bool preempted = false;  // ever
+
+  Flow* flow = nullptr;    // whose tokens it takes (fair_queue.h)
+  int32_t charged = 0;     // leading tokens that its flow has paid for
+  bool left_rows = false;  // the last step did not take all its rows
+  TimePoint served{};      // the last step with a row of it, or its admission
 
   std::optional<TokenCounts> counts;
   std::vector<TokenLogprob> prompt_logprobs;  // of prompt[1..], as far as known

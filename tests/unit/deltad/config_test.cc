@@ -28,7 +28,7 @@ log: warning
 server: {listen: "[::1]:9000", io_threads: 3, max_body: 1MiB, max_connections: 10, header_seconds: 2,
          idle_seconds: 3.5, drain_seconds: 4, cors_origins: [https://a, https://b], api_keys: [secret]}
 engine: {kv_cache: 512KiB, max_context: 100, max_step_rows: 64, max_running: 5, max_waiting: 6, step_milliseconds: 50,
-         prefix_cache: false}
+         prefix_cache: false, age_seconds: 2.5, base_weight: 3, variant_weights: {coder: 0.5, team/legal: 2}}
 cpu: {threads: 2, pin: false, isa: avx2}
 variant_loading: {threads: 2, retry_seconds: 0.5, bytes_per_second: 200MiB}
 variant_cache: {memory: 64MiB, half_life_seconds: 30, age_bound_seconds: 2.5}
@@ -59,6 +59,10 @@ queue: {max_requests: 7, max_requests_per_variant: 3}
   EXPECT_EQ(config.engine.max_waiting, 6);
   EXPECT_DOUBLE_EQ(config.engine.step_seconds, 0.05);
   EXPECT_FALSE(config.engine.prefix_cache);
+  EXPECT_EQ(config.engine.age_seconds, 2.5);
+  EXPECT_EQ(config.engine.base_weight, 3);
+  EXPECT_EQ(config.engine.variant_weights,
+            (std::map<std::string, double>{{"coder", 0.5}, {"team/legal", 2}}));
   EXPECT_EQ(config.cpu.threads, 2);
   EXPECT_FALSE(config.cpu.pin);
   EXPECT_EQ(config.cpu.isa, "avx2");
@@ -89,6 +93,11 @@ TEST(Config, NamesKeyLineAndWhatIsAllowed) {
               HasSubstr("expected 0 (no cap) or a size such as 200MiB"));
   EXPECT_THAT(error_of("engine: {kv_cache: 2GB}\n"),
               HasSubstr("expected auto or a size such as 2GiB"));
+  EXPECT_THAT(error_of("engine:\n  variant_weights: {coder: 0}\n"),
+              HasSubstr("line 2: key 'engine.variant_weights': expected a map of NAME: a number "
+                        "from 0.001 to 1000"));
+  EXPECT_THAT(error_of("engine: {base_weight: .inf}\n"),
+              HasSubstr("key 'engine.base_weight': expected a number from 0.001 to 1000"));
   EXPECT_THAT(error_of("engine: {step_milliseconds: .nan}\n"),
               HasSubstr("expected a number above 0"));
   EXPECT_THAT(error_of("cpu: {isa: sse}\n"),

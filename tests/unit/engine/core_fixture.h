@@ -72,7 +72,7 @@ class CoreFixture {
     std::map<int32_t, int32_t> refs;
     for (const Sequence* s : state.running) {
       EXPECT_TRUE(s->running);
-      EXPECT_EQ(state.waiting.count(const_cast<Sequence*>(s)), 0u);
+      EXPECT_FALSE(state.waiting.contains(const_cast<Sequence*>(s)));
       EXPECT_LE(s->computed, s->size());
       EXPECT_LE(s->computed, static_cast<int32_t>(s->blocks.size()) * settings_.block_tokens);
       EXPECT_LE(s->published * settings_.block_tokens, s->computed);
@@ -81,7 +81,8 @@ class CoreFixture {
       EXPECT_EQ(distinct.size(), s->blocks.size()) << "a block twice in one sequence";
       for (const int32_t block : s->blocks) ++refs[block];
     }
-    for (const Sequence* s : state.waiting) {
+    EXPECT_EQ(state.waiting.all().size(), state.waiting.size());
+    for (const Sequence* s : state.waiting.all()) {
       EXPECT_FALSE(s->running);
       EXPECT_TRUE(s->blocks.empty());
       EXPECT_EQ(s->computed, 0);

@@ -317,7 +317,7 @@ TEST(EngineCore, PreemptsTheLatestOfTheLeastUrgentAndLosesNothing) {
   std::vector<RequestHandle> order;
   while (!f.core.idle()) {
     f.step();
-    for (const Sequence* s : f.core.state().waiting)
+    for (const Sequence* s : f.core.state().waiting.all())
       if (s->preempted && (order.empty() || order.back() != s->handle)) order.push_back(s->handle);
   }
   ASSERT_FALSE(order.empty());

@@ -3,84 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
-#include <memory>
-
-#include "tests/unit/engine/fake_model.h"
-#include "tests/unit/engine/recorder.h"
+#include "tests/unit/engine/scheduling_fixture.h"
 
 namespace deltad {
 namespace {
 
 using ::testing::ElementsAre;
-using testing::FakeModel;
 using ::testing::IsEmpty;
 using testing::make_variant;
-using testing::numbers;
-
-// A state made by hand: sequences with their blocks, no engine.
-class Scheduling : public ::testing::Test {
- protected:
-  explicit Scheduling(int32_t blocks = 64) : kv(FakeModel::make_kv(blocks, true)) {
-    state.kv = &kv;
-    state.options.max_slots = 64;
-    // Exactly 1 ms a row of either kind.
-    for (int i = 0; i < 300; ++i) {
-      state.cost.observe(i % 50 + 1, 0, 0.001 * (i % 50 + 1));
-      state.cost.observe(0, 100, 0.100);
-    }
-  }
-  Sequence* make(int32_t prompt, int32_t max_tokens = 100, VariantRef variant = nullptr,
-                 int32_t priority = 0) {
-    Request request;
-    request.prompt = numbers(prompt, static_cast<int32_t>(owned.size()));
-    request.max_tokens = max_tokens;
-    request.variant = std::move(variant);
-    request.priority = priority;
-    owned.push_back(std::make_unique<Sequence>(owned.size() + 1, std::move(request), 1024));
-    owned.back()->extend_keys(16);
-    return owned.back().get();
-  }
-  Sequence* waiting(int32_t prompt, int32_t max_tokens = 100, VariantRef variant = nullptr,
-                    int32_t priority = 0) {
-    Sequence* s = make(prompt, max_tokens, std::move(variant), priority);
-    state.waiting.insert(s);
-    return s;
-  }
-  // A running prompt of which `computed` tokens are done.
-  Sequence* running(int32_t prompt, int32_t computed, VariantRef variant = nullptr,
-                    int32_t priority = 0) {
-    Sequence* s = make(prompt, 100, std::move(variant), priority);
-    run(s);
-    s->computed = computed;
-    return s;
-  }
-  // One that is at its second token.
-  Sequence* generating(int32_t prompt, VariantRef variant = nullptr, int32_t priority = 0) {
-    Sequence* s = make(prompt, 100, std::move(variant), priority);
-    run(s);
-    s->computed = prompt;
-    s->tokens.push_back(1);
-    return s;
-  }
-  void run(Sequence* s) {
-    s->running = true;
-    s->admission = ++admissions;
-    s->turn = ++last_turn;
-    for (int32_t i = 0; i < kv.blocks_for(s->size()); ++i) s->blocks.push_back(kv.take());
-    state.running.push_back(s);
-  }
-  static std::map<const Sequence*, int32_t> rows(const StepPlan& plan) {
-    std::map<const Sequence*, int32_t> out;
-    for (const PlannedRows& r : plan.rows) out[r.sequence] += r.rows;
-    return out;
-  }
-
-  KvCache kv;
-  SchedulerState state;
-  std::vector<std::unique_ptr<Sequence>> owned;
-  uint64_t admissions = 0, last_turn = 0;
-};
+using testing::Scheduling;
 
 TEST_F(Scheduling, NothingToDoIsAnEmptyPlan) { EXPECT_TRUE(plan_step(state).empty()); }
 
@@ -145,7 +76,7 @@ TEST_F(Scheduling, MoreGeneratingThanRowsTakeTurns) {
     const StepPlan plan = plan_step(state);
     EXPECT_EQ(plan.rows.size(), 4u);
     for (const PlannedRows& r : plan.rows) ++turns[r.sequence];
-    end_turns(plan, last_turn);
+    settle(plan, state);
   }
   for (const Sequence* s : state.running) EXPECT_EQ(turns[s], 4);
 }
@@ -188,7 +119,7 @@ TEST_F(Scheduling, MoreVariantsThanSlotsTakeTurns) {
     const StepPlan plan = plan_step(state);
     EXPECT_EQ(plan.slots.size(), 2u);
     for (const PlannedRows& r : plan.rows) ++turns[r.sequence];
-    end_turns(plan, last_turn);
+    settle(plan, state);
   }
   for (const Sequence* s : state.running) EXPECT_EQ(turns[s], s == base ? 10 : 4);
 }
@@ -200,9 +131,9 @@ TEST_F(Scheduling, APromptGetsItsTurnForASlotToo) {
   const StepPlan first = plan_step(state);
   ASSERT_EQ(first.admitted.size(), 1u) << "it stands in the line of those that run";
   EXPECT_EQ(rows(first).count(prompt), 0u);
-  state.waiting.clear();
+  state.waiting.erase(prompt);
   run(prompt);
-  end_turns(first, last_turn);
+  settle(first, state);
   EXPECT_EQ(rows(plan_step(state)).at(prompt), 20);
 }
 

@@ -49,6 +49,41 @@ TEST(StepCost, PromptsBeforeAnyGeneratingStepCountInFull) {
   EXPECT_LT(cost.seconds(0, 100), 0.21);
 }
 
+TEST(StepCost, LearnsWhatTheBytesOfDeltasCost) {
+  StepCost cost(1 << 20);
+  const auto truth = [](int g, int p, double bytes) {
+    return 0.008 + 0.0004 * g + 0.0015 * p + 0.002 * bytes / (1 << 18);
+  };
+  for (int i = 0; i < 300; ++i) {
+    const int g = 1 + i * 7 % 40;
+    const double bytes = i * 5 % 9 * double{1 << 18};
+    cost.observe(g, 0, truth(g, 0, bytes), bytes);
+    cost.observe(g, 64, truth(g, 64, bytes), bytes);
+  }
+  EXPECT_NEAR(cost.delta(1 << 18), 0.002, 2e-5);
+  EXPECT_NEAR(cost.seconds(10, 32, 1 << 20), truth(10, 32, 1 << 20), 1e-3);
+  EXPECT_NEAR(cost.rows_for(1 << 20), 0.008 / 0.0015, 0.1);
+  EXPECT_LT(cost.prompt_rows_within(0.1, 20, 1 << 22), cost.prompt_rows_within(0.1, 20, 0));
+}
+
+TEST(StepCost, GuessesADeltasCostByTheBases) {
+  StepCost cost(1000);
+  EXPECT_NEAR(cost.delta(500), cost.seconds(0, 0) / 2, 1e-12);
+  for (int i = 0; i < 50; ++i) cost.observe(1 + i % 5, 0, 0.040 + 0.001 * (1 + i % 5));
+  EXPECT_NEAR(cost.delta(500), 0.020, 0.002);
+}
+
+TEST(StepCost, RowsAndDeltasThatRiseTogetherTellOnlyTheSum) {
+  StepCost cost(1000);
+  for (int i = 0; i < 200; ++i) {
+    const int g = 1 + i % 14;
+    cost.observe(g, 0, 0.010 + 0.003 * g, 100.0 * g);
+  }
+  EXPECT_NEAR(cost.seconds(7, 0, 700), 0.031, 1e-3);
+  EXPECT_GE(cost.delta(100), 0);
+  EXPECT_GE(cost.generating_row(), 0);
+}
+
 TEST(StepCost, OddMeasurementsDoNoHarm) {
   StepCost cost;
   cost.observe(0, 0, 1);

@@ -1,0 +1,35 @@
+#include "engine/fair_share.h"
+
+#include <algorithm>
+
+namespace deltad {
+
+double prompts_owed(std::vector<ShareDemand> demands, double open_weight, double capacity) {
+  const auto per_weight = [](const ShareDemand& d) { return (d.generating + d.prompt) / d.weight; };
+  std::sort(demands.begin(), demands.end(), [&](const ShareDemand& a, const ShareDemand& b) {
+    return per_weight(a) < per_weight(b);
+  });
+  double weight = open_weight;
+  for (const ShareDemand& d : demands) weight += d.weight;
+  // The level rises until the capacity is used up; who has enough leaves the rest to the others.
+  double level = 0, left = std::max(capacity, 0.0);
+  size_t full = 0;
+  for (; full < demands.size(); ++full) {
+    const ShareDemand& d = demands[full];
+    level = left / weight;
+    if (per_weight(d) > level) break;
+    left -= d.generating + d.prompt;
+    weight -= d.weight;
+  }
+  double owed = 0;
+  for (size_t i = 0; i < full; ++i) owed += demands[i].prompt;
+  for (size_t i = full; i < demands.size(); ++i)
+    owed += std::max(demands[i].weight * level - demands[i].generating, 0.0);
+  if (full == demands.size())
+    owed += open_weight > 0 ? left : 0;
+  else
+    owed += open_weight * level;
+  return owed;
+}
+
+}  // namespace deltad

@@ -1,0 +1,297 @@
+#include "engine/planner.h"
+
+#include <algorithm>
+#include <queue>
+#include <tuple>
+#include <utility>
+
+#include "base/check.h"
+#include "engine/fair_share.h"
+
+namespace deltad {
+namespace {
+
+bool keeps_memory_before(const Sequence* a, const Sequence* b) {
+  return std::pair(a->request.priority, a->admission) <
+         std::pair(b->request.priority, b->admission);
+}
+
+}  // namespace
+
+Planner::Planner(const SchedulerState& state)
+    : state_(state),
+      options_(state.options),
+      kv_(*state.kv),
+      block_tokens_(kv_.block_tokens()),
+      ledger_(kv_.pool()),
+      count_(static_cast<int32_t>(state.running.size())) {}
+
+StepPlan Planner::run() {
+  choose_variants();
+  group();
+  make_room();
+  plan_generating();
+  plan_prompts();
+  fill_up();
+  assign_slots();
+  return std::move(plan_);
+}
+
+// With more distinct variants than slots, those go whose sequences have waited longest; the base
+// needs no slot.
+void Planner::choose_variants() {
+  std::unordered_map<const Variant*, uint64_t> turns;
+  for (const Sequence* s : state_.running) {
+    if (s->variant() == nullptr) continue;
+    const auto [at, added] = turns.emplace(s->variant(), s->turn);
+    if (!added) at->second = std::min(at->second, s->turn);
+  }
+  std::vector<std::pair<uint64_t, const Variant*>> order;
+  for (const auto& [variant, turn] : turns) order.push_back({turn, variant});
+  if (static_cast<int32_t>(order.size()) > options_.max_slots)
+    std::sort(order.begin(), order.end());
+  for (const auto& [turn, variant] : order) {
+    if (!slot_left()) break;
+    chosen_.insert(variant);
+  }
+}
+
+size_t Planner::work_of(const Flow* flow) {
+  const auto [at, added] = work_index_.emplace(flow, works_.size());
+  if (added) {
+    works_.push_back({});
+    works_.back().flow = flow;
+    works_.back().counter = flow->counter;
+    works_.back().next_waiting = flow->waiting.begin();
+  }
+  return at->second;
+}
+
+void Planner::group() {
+  for (Sequence* s : state_.running) works_[work_of(s->flow)].running.push_back(s);
+}
+
+double Planner::key(const Work& work) const {
+  const Sequence* next = next_prompt(work);
+  return work.counter + (present(next->variant()) ? 0 : work.flow->entry);
+}
+
+double Planner::bytes_with(const Variant* variant) const {
+  return delta_bytes_ + (present(variant) ? 0 : static_cast<double>(variant->bytes));
+}
+
+void Planner::note_preempted(Sequence* s) {
+  plan_.preempted.push_back(s);
+  preempted_.insert(s);
+  --count_;
+}
+
+void Planner::add_rows(Sequence* s, int32_t first, int32_t rows) {
+  const Variant* variant = s->variant();
+  if (variant != nullptr && present_.insert(variant).second)
+    delta_bytes_ += static_cast<double>(variant->bytes);
+  plan_.rows.push_back({s, first, rows, -1});
+}
+
+void Planner::plan_generating() {
+  size_t ready_count = 0;
+  for (Work& work : works_) {
+    for (Sequence* s : work.running) {
+      if (is_preempted(s)) continue;
+      if (!s->generating())
+        work.prompts.push_back(s);
+      else if (has_slot(s))
+        work.generating.push_back(s);
+    }
+    std::sort(work.prompts.begin(), work.prompts.end(), Sooner());
+    ready_count += work.generating.size();
+  }
+  std::vector<Sequence*> ready = choose_generating(generating_allowed(ready_count));
+  // Memory is given in the order in which it is not taken away, so a victim has no rows yet.
+  std::sort(ready.begin(), ready.end(), keeps_memory_before);
+  std::vector<Sequence*> victims;
+  for (Sequence* s : ready) {
+    if (is_preempted(s)) break;  // and so are all that follow
+    const bool grows = kv_.blocks_for(s->size()) > static_cast<int32_t>(s->blocks.size());
+    while (grows && !ledger_.take(1)) {
+      if (reserved_ > 0) {  // what goes on comes before what may begin
+        ledger_.give(std::exchange(reserved_, 0));
+        continue;
+      }
+      if (victims.empty()) {
+        for (Sequence* v : state_.running)
+          if (!is_preempted(v)) victims.push_back(v);
+        std::sort(victims.begin(), victims.end(), keeps_memory_before);
+      }
+      Sequence* victim = victims.back();
+      victims.pop_back();
+      ledger_.release(victim->blocks);
+      note_preempted(victim);
+      admitting_ = false;  // nobody is admitted into memory that was just taken from somebody
+      if (victim == s) break;
+    }
+    if (is_preempted(s)) break;
+    if (grows) plan_.grown.push_back(s);
+    add_rows(s, s->computed, 1);
+    ++plan_.generating_rows;
+  }
+}
+
+// Prompts always keep some rows, and more if they are owed more.
+size_t Planner::generating_allowed(size_t ready) {
+  double bytes = 0;
+  std::unordered_set<const Variant*> variants;
+  for (const Work& work : works_) {
+    for (const Sequence* s : work.generating) {
+      if (s->variant() != nullptr && variants.insert(s->variant()).second)
+        bytes += static_cast<double>(s->variant()->bytes);
+    }
+  }
+  const StepCost& cost = state_.cost;
+  const auto generating = static_cast<int32_t>(ready);
+  longest_ = std::max(options_.step_seconds, cost.seconds(generating, 0, bytes));
+  const auto all = static_cast<size_t>(options_.max_step_rows);
+  int64_t prompt_tokens = 0;
+  const FlowClass* waiting = nullptr;
+  int32_t priority = 0;
+  for (const auto& [p, in] : state_.waiting.classes()) {
+    if (in.waiting.empty()) continue;
+    waiting = &in;
+    priority = p;
+    break;
+  }
+  for (const Work& work : works_) {
+    for (const Sequence* s : work.prompts) {
+      if (prompt_tokens == 0 && waiting == nullptr) priority = work.flow->priority;
+      priority = std::min(priority, work.flow->priority);
+      prompt_tokens += s->uncomputed();
+    }
+  }
+  if (waiting == nullptr && prompt_tokens == 0) return std::min(ready, all);
+  const size_t usual = all - static_cast<size_t>(least_prompt_rows());
+
+  // Fractions of the step: of its rows, or of its time beside what is fixed.
+  const double variable = std::max(longest_ - cost.seconds(0, 0, bytes), 1e-9);
+  const double row = 1.0 / options_.max_step_rows;
+  const double per_generating = std::max(cost.generating_row() / variable, row);
+  const double per_prompt = std::max(cost.prompt_row() / variable, row);
+  std::vector<ShareDemand> demands;
+  double capacity = 1;
+  const bool class_waits = waiting != nullptr && (*waiting->waiting.begin())->priority == priority;
+  double open = class_waits ? waiting->waiting_weight : 0;
+  for (const Work& work : works_) {
+    const double rows = static_cast<double>(work.generating.size()) * per_generating;
+    if (work.flow->priority < priority) capacity -= rows;
+    if (work.flow->priority != priority) continue;
+    double prompt = 0;
+    for (const Sequence* s : work.prompts) prompt += s->uncomputed() * per_prompt;
+    if (class_waits && !work.flow->waiting.empty()) {
+      open -= work.flow->weight;
+      prompt += 1;
+    }
+    demands.push_back({work.flow->weight, rows, prompt});
+  }
+  if (waiting != nullptr) prompt_tokens += int64_t{options_.max_step_rows};
+  const double owed = prompts_owed(std::move(demands), std::max(open, 0.0), capacity);
+  const double rows = std::min({owed / per_prompt, static_cast<double>(prompt_tokens),
+                                static_cast<double>(options_.max_step_rows)});
+  owed_rows_ = static_cast<int32_t>(rows);
+  const double beside = std::max((1 - owed_rows_ * per_prompt) / per_generating, 0.0);
+  if (owed_rows_ <= least_prompt_rows() || ready <= std::min(usual, static_cast<size_t>(beside))) {
+    owed_rows_ = 0;  // they get it anyway
+    return std::min(ready, usual);
+  }
+  // One at least: what fills a step up takes no memory from others.
+  return std::min(usual, std::max<size_t>(1, static_cast<size_t>(beside + 1e-6)));
+}
+
+// More than a step holds: those go that have waited longer than the age bound, then by class, by
+// counter, and within a flow by the longest wait.
+std::vector<Sequence*> Planner::choose_generating(size_t most) {
+  std::vector<Sequence*> chosen;
+  size_t ready = 0;
+  for (const Work& work : works_) ready += work.generating.size();
+  if (ready <= most) {
+    for (const Work& work : works_)
+      chosen.insert(chosen.end(), work.generating.begin(), work.generating.end());
+    return chosen;
+  }
+  const auto by_turn = [](const Sequence* a, const Sequence* b) { return a->turn < b->turn; };
+  std::vector<Sequence*> late;
+  using Entry = std::tuple<int32_t, double, uint64_t, size_t>;  // priority, key, turn, work
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> heap;
+  std::vector<bool> has_rows(works_.size());
+  const auto push = [&](size_t i) {
+    const Work& work = works_[i];
+    if (work.next_generating == work.generating.size()) return;
+    const double entry = has_rows[i] ? 0 : work.flow->entry;
+    heap.push({work.flow->priority, work.counter + entry,
+               work.generating[work.next_generating]->turn, i});
+  };
+  for (size_t i = 0; i < works_.size(); ++i) {
+    Work& work = works_[i];
+    std::sort(work.generating.begin(), work.generating.end(), by_turn);
+    // A turn's order is that of the time of its step.
+    while (work.next_generating < work.generating.size() &&
+           overdue(work.generating[work.next_generating]->served))
+      late.push_back(work.generating[work.next_generating++]);
+    push(i);
+  }
+  std::sort(late.begin(), late.end(), by_turn);
+  for (Sequence* s : late) {
+    if (chosen.size() < most)
+      chosen.push_back(s);
+    else
+      left_out_.push_back(s);
+  }
+  while (chosen.size() < most && !heap.empty()) {
+    const size_t i = std::get<3>(heap.top());
+    heap.pop();
+    Work& work = works_[i];
+    chosen.push_back(work.generating[work.next_generating++]);
+    has_rows[i] = true;
+    work.counter += 1 / work.flow->weight;
+    push(i);
+  }
+  while (!heap.empty()) {
+    Work& work = works_[std::get<3>(heap.top())];
+    heap.pop();
+    left_out_.insert(left_out_.end(),
+                     work.generating.begin() + static_cast<ptrdiff_t>(work.next_generating),
+                     work.generating.end());
+  }
+  return chosen;
+}
+
+// Rows that prompts were owed, but could not use, go to generating sequences after all.
+void Planner::fill_up() {
+  for (Sequence* s : left_out_) {
+    const int32_t rows = plan_.generating_rows + plan_.prompt_rows;
+    if (rows >= options_.max_step_rows) return;
+    if (is_preempted(s)) continue;
+    if (state_.cost.seconds(plan_.generating_rows + 1, plan_.prompt_rows,
+                            bytes_with(s->variant())) > longest_)
+      continue;
+    const bool grows = kv_.blocks_for(s->size()) > static_cast<int32_t>(s->blocks.size());
+    if (grows && !ledger_.take(1)) continue;
+    if (grows) plan_.grown.push_back(s);
+    add_rows(s, s->computed, 1);
+    ++plan_.generating_rows;
+  }
+}
+
+void Planner::assign_slots() {
+  std::unordered_map<const Variant*, int32_t> slots;
+  for (PlannedRows& r : plan_.rows) {
+    const Variant* variant = r.sequence->variant();
+    if (variant == nullptr) continue;
+    const auto [at, added] = slots.emplace(variant, static_cast<int32_t>(plan_.slots.size()));
+    if (added) plan_.slots.push_back(variant);
+    r.slot = at->second;
+  }
+  CHECK(static_cast<int32_t>(plan_.slots.size()) <= options_.max_slots, "too many slots planned");
+  std::stable_sort(plan_.rows.begin(), plan_.rows.end(),
+                   [](const PlannedRows& a, const PlannedRows& b) { return a.slot < b.slot; });
+}
+
+}  // namespace deltad

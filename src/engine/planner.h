@@ -1,0 +1,102 @@
+// Planner: one plan_step at work. Made, run and thrown away; scheduler.h says by which rules.
+// planner.cc: the order of things and generating rows; planner_prompts.cc: prompts and admissions;
+// planner_room.cc: whose place is taken.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "engine/block_ledger.h"
+#include "engine/scheduler.h"
+
+namespace deltad {
+
+class Planner {
+ public:
+  explicit Planner(const SchedulerState& state);
+  StepPlan run();
+
+ private:
+  // A flow that has sequences running or admitted, as the plan goes on.
+  struct Work {
+    const Flow* flow;
+    double counter;                     // with the rows planned so far
+    std::vector<Sequence*> running;     // in order of admission
+    std::vector<Sequence*> generating;  // of these, with a slot
+    std::vector<Sequence*> prompts;     // of these, in their order
+    size_t next_generating = 0, next_prompt = 0;
+    std::set<Sequence*, Sooner>::const_iterator next_waiting;
+
+    bool more_prompts() const { return next_prompt < prompts.size(); }
+    bool more_waiting() const { return next_waiting != flow->waiting.end(); }
+  };
+
+  size_t work_of(const Flow* flow);
+  void choose_variants();
+  void group();
+  // The least goes first. Counts the bytes of a delta of which the step has no row yet.
+  double key(const Work& work) const;
+  bool present(const Variant* variant) const {
+    return variant == nullptr || present_.count(variant) > 0;
+  }
+  double bytes_with(const Variant* variant) const;
+
+  void make_room();
+  bool has_place(const Sequence* s, int32_t running);
+  bool take_places(const Sequence* head, int32_t promised);
+  Work* most_above(const Flow& flow, size_t own_running);
+
+  void plan_generating();
+  size_t generating_allowed(size_t ready);
+  std::vector<Sequence*> choose_generating(size_t most);
+  void fill_up();
+  void add_rows(Sequence* s, int32_t first, int32_t rows);
+
+  void plan_prompts();
+  void plan_overdue();
+  const Sequence* next_prompt(const Work& work) const;
+  bool plan_next(Work& work);
+  std::vector<int32_t> cached_blocks(const Sequence* s) const;
+  int32_t wanted_blocks(const Sequence* s, const std::vector<int32_t>& cached) const;
+  bool admit(Sequence* s);
+  void plan_chunk(Sequence* s, int32_t computed, bool may_adopt);
+  int32_t least_prompt_rows() const;
+  int32_t prompt_rows_left(const Variant* variant) const;
+
+  void assign_slots();
+
+  bool slot_left() const { return static_cast<int32_t>(chosen_.size()) < options_.max_slots; }
+  bool has_slot(const Sequence* s) const {
+    return s->variant() == nullptr || chosen_.count(s->variant()) > 0;
+  }
+  bool is_preempted(Sequence* s) const { return preempted_.count(s) > 0; }
+  void note_preempted(Sequence* s);
+  bool overdue(TimePoint since) const {
+    return seconds(state_.now - since) >= options_.age_seconds;
+  }
+
+  const SchedulerState& state_;
+  const SchedulerOptions& options_;
+  const KvCache& kv_;
+  const int32_t block_tokens_;
+  BlockLedger ledger_;
+  StepPlan plan_;
+  std::vector<Work> works_;
+  std::unordered_map<const Flow*, size_t> work_index_;
+  std::unordered_set<const Variant*> chosen_;   // have a slot
+  std::unordered_set<const Variant*> present_;  // have rows
+  double delta_bytes_ = 0;                      // of these
+  std::vector<Sequence*> left_out_;             // generating, but without a row so far
+  int32_t owed_rows_ = 0;                       // to prompts
+  double longest_ = 0;                          // seconds that this step may take
+  int32_t count_ = 0;                           // sequences that run after this step's admissions
+  int32_t reserved_ = 0;                        // blocks for those whose place was made
+  bool admitting_ = true;
+  std::unordered_set<Sequence*> preempted_;
+  std::unordered_set<BlockKey, BlockKeyHash> in_step_;
+};
+
+}  // namespace deltad
