@@ -50,9 +50,7 @@ void add_json_option(CLI::App* command, bool* json) {
   command->add_flag("--json", *json, "Print one JSON document on standard output");
 }
 
-int thread_count(int asked) {
-  return asked > 0 ? asked : WorkerTeam::cores();
-}
+int thread_count(int asked) { return asked > 0 ? asked : WorkerTeam::cores(); }
 
 void print_json(const nlohmann::ordered_json& document) {
   const std::string text =

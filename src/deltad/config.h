@@ -26,7 +26,7 @@ struct Config {
   std::vector<std::string> api_keys;  // none: open to all
   EngineOptions engine;
   CpuBackendOptions cpu;
-  RouterOptions router;               // names and digests are filled in once the base is known
+  RouterOptions router;  // names and digests are filled in once the base is known
   LogLevel log_level = LogLevel::kInfo;
 };
 
