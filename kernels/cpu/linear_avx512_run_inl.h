@@ -211,9 +211,10 @@ void run(const LinearJob& job, const void* prepared, void* scratch_memory, int64
       }
     }
     const int64_t early = smaller(count, kEarlyLevels);
-    const int64_t next =
-        next_weights(w + n * kTileRows * job.columns, job.columns,
-                     smaller(B::streams(job.m), end_tile - tile - n), scratch.ranges + count);
+    const int64_t next = count == 0 ? 0
+                                    : next_weights(w + n * kTileRows * job.columns, job.columns,
+                                                   smaller(B::streams(job.m), end_tile - tile - n),
+                                                   scratch.ranges + count);
     Fetch first(scratch.ranges, early), rest(scratch.ranges + early, count - early + next);
     add_base<B>(job, w, x, n, scratch, first);
     if (count > 0) add_signs(job, rounded, scratch, tile, n, count, rest);

@@ -313,9 +313,9 @@ void Connection::flush() {
   if (!full && sent == current_.size()) return written(error_code());
   arm(home_->options.write_timeout);
   // The condition is asked after each part that went out: the time counts from the last progress.
-  auto progress = [this](const error_code& error, size_t so_far) -> size_t {
+  auto progress = [this, sent](const error_code& error, size_t so_far) -> size_t {
     if (error) return 0;
-    if (so_far > 0) arm(home_->options.write_timeout);
+    if (so_far > 0 && sent + so_far < current_.size()) arm(home_->options.write_timeout);
     return size_t{64} << 10;
   };
   net::async_write(
