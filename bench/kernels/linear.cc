@@ -20,6 +20,7 @@
 
 #include "backend/backend.h"
 #include "base/cpu_features.h"
+#include "bench/random.h"
 #include "kernels/ref/linear.h"
 #include "tensor/float16.h"
 
@@ -42,13 +43,6 @@ double fastest_of(int repeats, const std::function<void()>& work) {
   double best = seconds_of(work);
   for (int i = 0; i < repeats; ++i) best = std::min(best, seconds_of(work));
   return best;
-}
-
-uint64_t next_random(uint64_t& state) {
-  state ^= state << 13;
-  state ^= state >> 7;
-  state ^= state << 17;
-  return state;
 }
 
 void require(const Status& status) {

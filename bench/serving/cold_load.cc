@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "backend/cpu/cpu_variant_weights.h"
+#include "bench/random.h"
 #include "delta/digest.h"
 #include "delta/loader.h"
 #include "io/bulk_reader.h"
@@ -49,13 +50,6 @@ struct Options {
 }
 void require(const Status& status) {
   if (!status.ok()) stop(status.message());
-}
-
-uint64_t next_random(uint64_t& state) {
-  state ^= state << 13;
-  state ^= state >> 7;
-  state ^= state << 17;
-  return state;
 }
 
 ModelConfig model_of(int64_t layers) {

@@ -21,5 +21,8 @@ inline const Clock& Clock::real() {
 }
 
 inline double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+inline Duration from_seconds(double s) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s));
+}
 
 }  // namespace deltad

@@ -47,7 +47,7 @@ Setter positive_seconds(Field field, double unit = 1.0) {
     value *= unit;
     using Target = std::remove_reference_t<decltype(field(config))>;
     if constexpr (std::is_same_v<Target, Duration>)
-      field(config) = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
+      field(config) = from_seconds(value);
     else
       field(config) = value;
     return true;
@@ -95,11 +95,12 @@ std::optional<int64_t> byte_count(const std::string& text) {
   return static_cast<int64_t>(bytes);
 }
 
+// zero: the word that stands for 0; "": none does.
 template <typename Field>
-Setter bytes(Field field, bool allow_auto) {
+Setter bytes(Field field, const char* zero) {
   return [=](const YAML::Node& node, Config& config) {
     if (!node.IsScalar()) return false;
-    if (allow_auto && node.Scalar() == "auto") {
+    if (*zero != '\0' && node.Scalar() == zero) {
       field(config) = 0;
       return true;
     }
@@ -108,14 +109,6 @@ Setter bytes(Field field, bool allow_auto) {
       field(config) = static_cast<std::remove_reference_t<decltype(field(config))>>(*value);
     return value.has_value();
   };
-}
-
-// A size a second; 0: no cap.
-bool set_load_rate(const YAML::Node& node, Config& config) {
-  if (!node.IsScalar()) return false;
-  const auto value = node.Scalar() == "0" ? std::optional<int64_t>(0) : byte_count(node.Scalar());
-  if (value) config.router.bytes_per_second = *value;
-  return value.has_value();
 }
 
 bool set_log_level(const YAML::Node& node, Config& config) {
@@ -187,7 +180,7 @@ const std::vector<Key>& server_keys() {
       {"io_threads", "a whole number from 1 to 64",
        whole([](Config& c) -> int& { return c.http.threads; }, 1, 64)},
       {"max_body", "a size such as 8MiB",
-       bytes([](Config& c) -> size_t& { return c.http.body_bytes; }, false)},
+       bytes([](Config& c) -> size_t& { return c.http.body_bytes; }, "")},
       {"max_connections", "a whole number from 1 to 1000000",
        whole([](Config& c) -> size_t& { return c.http.connections; }, 1, 1000000)},
       {"header_seconds", "a number of seconds above 0",
@@ -207,7 +200,7 @@ const std::vector<Key>& server_keys() {
 const std::vector<Key>& engine_keys() {
   static const std::vector<Key> keys = {
       {"kv_cache", "auto or a size such as 2GiB",
-       bytes([](Config& c) -> int64_t& { return c.engine.kv_bytes; }, true)},
+       bytes([](Config& c) -> int64_t& { return c.engine.kv_bytes; }, "auto")},
       {"max_context", "0 or a whole number of tokens",
        whole([](Config& c) -> int32_t& { return c.engine.max_context; }, 0, 1 << 24)},
       {"max_step_rows", "a whole number from 16 to 8192",
@@ -251,7 +244,8 @@ const std::vector<Key>& variant_loading_keys() {
        whole([](Config& c) -> int& { return c.router.loader_threads; }, 1, 64)},
       {"retry_seconds", "a number of seconds above 0",
        positive_seconds([](Config& c) -> double& { return c.router.retry_seconds; })},
-      {"bytes_per_second", "0 (no cap) or a size such as 200MiB", set_load_rate},
+      {"bytes_per_second", "0 (no cap) or a size such as 200MiB",
+       bytes([](Config& c) -> int64_t& { return c.router.bytes_per_second; }, "0")},
   };
   return keys;
 }
@@ -259,7 +253,7 @@ const std::vector<Key>& variant_loading_keys() {
 const std::vector<Key>& variant_cache_keys() {
   static const std::vector<Key> keys = {
       {"memory", "auto or a size such as 2GiB",
-       bytes([](Config& c) -> int64_t& { return c.router.cache_bytes; }, true)},
+       bytes([](Config& c) -> int64_t& { return c.router.cache_bytes; }, "auto")},
       {"half_life_seconds", "a number of seconds above 0",
        positive_seconds([](Config& c) -> double& { return c.router.half_life_seconds; })},
       {"age_bound_seconds", "a number of seconds above 0",

@@ -111,9 +111,7 @@ Status Daemon::load() {
 }
 
 void Daemon::drain() {
-  const TimePoint deadline =
-      Clock::real().now() +
-      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(config_.drain_seconds));
+  const TimePoint deadline = Clock::real().now() + from_seconds(config_.drain_seconds);
   api_.set_not_ready("The server is shutting down.");
   http_->drain();
   router_->shutdown(deadline);

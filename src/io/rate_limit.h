@@ -20,8 +20,7 @@ class RateLimit {
     MutexLock lock(mutex_);
     const TimePoint now = clock_.now();
     const TimePoint turn = next_ > now ? next_ : now;
-    next_ = turn + std::chrono::duration_cast<Duration>(std::chrono::duration<double>(
-                       static_cast<double>(bytes) / bytes_per_second_));
+    next_ = turn + from_seconds(static_cast<double>(bytes) / bytes_per_second_);
     return turn;
   }
 

@@ -42,10 +42,6 @@ constexpr auto kTick = std::chrono::milliseconds(250);
 
 std::string error_text(int error) { return std::generic_category().message(error); }
 
-Duration as_duration(double s) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s));
-}
-
 double thread_cpu_seconds() {
   rusage usage{};
   ::getrusage(RUSAGE_THREAD, &usage);
@@ -144,7 +140,7 @@ bool Generator::due(TimePoint now) const {
   if (options_.concurrency > 0) {
     return busy_.size() < static_cast<size_t>(options_.concurrency);
   }
-  return start_ + as_duration(planned_->at) <= now;
+  return start_ + from_seconds(planned_->at) <= now;
 }
 
 void Generator::plan_next(Workload& workload, TimePoint now) {
@@ -164,7 +160,7 @@ void Generator::start(RequestWriter& writer, TimePoint now) {
   now = Clock::real().now();
   RequestRecord record;
   record.model = planned_->model;
-  record.scheduled = options_.concurrency > 0 ? now : start_ + as_duration(planned_->at);
+  record.scheduled = options_.concurrency > 0 ? now : start_ + from_seconds(planned_->at);
   record.sent = now;
   const RequestStyle& style = writer.style();
   const AnswerRules rules{style.streamed, planned_->max_tokens, style.ignore_eos};
@@ -217,7 +213,7 @@ void Generator::begin(std::string request, uint64_t number, Exchange exchange, b
 }
 
 void Generator::expire(TimePoint now) {
-  const Duration timeout = as_duration(options_.timeout);
+  const Duration timeout = from_seconds(options_.timeout);
   while (!busy_.empty()) {
     Connection* oldest = busy_.begin()->second;
     if (oldest->exchange->record().sent + timeout > now) return;
@@ -229,10 +225,10 @@ void Generator::expire(TimePoint now) {
 
 void Generator::arm(TimePoint now, TimePoint next) {
   const auto sooner = [&next](TimePoint t) { next = std::min(next, t); };
-  if (planned_ && options_.concurrency == 0) sooner(start_ + as_duration(planned_->at));
+  if (planned_ && options_.concurrency == 0) sooner(start_ + from_seconds(planned_->at));
   if (planned_ && due(now)) sooner(now);
   if (!busy_.empty()) {
-    sooner(busy_.begin()->second->exchange->record().sent + as_duration(options_.timeout));
+    sooner(busy_.begin()->second->exchange->record().sent + from_seconds(options_.timeout));
   }
   // steady_clock is CLOCK_MONOTONIC. A time that has passed fires at once.
   const auto at = std::chrono::duration_cast<std::chrono::nanoseconds>(next.time_since_epoch());

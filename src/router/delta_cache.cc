@@ -14,10 +14,6 @@ namespace {
 
 constexpr double kLongestBackOff = 60;  // seconds
 
-Duration duration(double seconds) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-}
-
 }  // namespace
 
 bool DeltaCache::Rank::operator<(const Rank& other) const {
@@ -31,7 +27,7 @@ DeltaCache::DeltaCache(const CacheOptions& options, const Clock& clock,
       clock_(clock),
       policy_(policy ? std::move(policy)
                      : std::make_unique<DecayedRatePolicy>(options.half_life_seconds)),
-      age_bound_(duration(options.age_bound_seconds)) {
+      age_bound_(from_seconds(options.age_bound_seconds)) {
   device_.budget = options.device_bytes;
   host_.budget = options.host_bytes;
 }
@@ -319,7 +315,7 @@ void DeltaCache::fail(VariantId id, Status status, bool back_off) {
       e.error = status;
       e.back_off =
           e.back_off == 0 ? options_.retry_seconds : std::min(2 * e.back_off, kLongestBackOff);
-      e.next_try = clock_.now() + duration(e.back_off);
+      e.next_try = clock_.now() + from_seconds(e.back_off);
     }
   }
   if (count == 0) return;

@@ -11,9 +11,7 @@ namespace deltad::testing {
 class FakeClock final : public Clock {
  public:
   TimePoint now() const override { return TimePoint(Duration(ticks_.load())); }
-  void advance(double seconds) {
-    ticks_ += std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds)).count();
-  }
+  void advance(double seconds) { ticks_ += from_seconds(seconds).count(); }
 
  private:
   std::atomic<Duration::rep> ticks_{Duration(std::chrono::hours(1)).count()};

@@ -15,9 +15,7 @@ constexpr int64_t kMeanBytes = 1000;
 class SimClock final : public Clock {
  public:
   TimePoint now() const override { return now_; }
-  void set(double seconds) {
-    now_ = TimePoint(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds)));
-  }
+  void set(double seconds) { now_ = TimePoint(from_seconds(seconds)); }
 
  private:
   TimePoint now_{};
