@@ -46,13 +46,12 @@ Connection::Connection(std::shared_ptr<IoHome> home, tcp::socket socket)
     : home_(std::move(home)),
       socket_(std::move(socket)),
       strand_(socket_.get_executor()),
-      timer_(strand_) {
-  home_->add(this);
-}
+      timer_(strand_) {}
 
 Connection::~Connection() { home_->remove(this); }
 
 void Connection::start(bool refuse) {
+  home_->add(this);  // not sooner: IoHome::all() takes a reference, and only now is there one
   error_code ignored;
   socket_.set_option(tcp::no_delay(true), ignored);
   socket_.set_option(net::socket_base::keep_alive(true), ignored);
