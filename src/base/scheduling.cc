@@ -1,6 +1,7 @@
 // Linux shares a core by deadlines: a waking thread interrupts the running one only if its own time
 // slice is the shorter. The default is about 3 ms for all; a thread may ask for less without any
-// privilege (sched_setattr, sched_runtime, from 0.1 ms).
+// privilege (sched_setattr, sched_runtime, from 0.1 ms). But one that has used its slice then waits
+// for the others' whole ones, which only the real-time policies are free of.
 #include "base/scheduling.h"
 
 #include <cstdint>
@@ -27,15 +28,26 @@ static_assert(sizeof(SchedulingAttributes) == 48);
 
 }  // namespace
 
-void run_soon_after_waking() {
+Promptness run_promptly(bool real_time) {
 #if defined(__linux__)
   SchedulingAttributes wish{};
   wish.size = sizeof wish;
+  if (real_time) {
+    wish.policy = SCHED_RR;
+    wish.priority = 1;
+    wish.flags = 1;  // SCHED_FLAG_RESET_ON_FORK: not for what this thread starts
+    if (syscall(SYS_sched_setattr, 0, &wish, 0) == 0) return Promptness::kRealTime;
+  }
   wish.policy = SCHED_OTHER;
+  wish.priority = 0;
+  wish.flags = 0;
   wish.nice = getpriority(PRIO_PROCESS, 0);  // as it is
   wish.runtime = 500'000;                    // ns
-  (void)syscall(SYS_sched_setattr, 0, &wish, 0);
+  if (syscall(SYS_sched_setattr, 0, &wish, 0) == 0) return Promptness::kShortSlice;
+#else
+  (void)real_time;
 #endif
+  return Promptness::kOrdinary;
 }
 
 }  // namespace deltad

@@ -3,9 +3,17 @@
 
 namespace deltad {
 
-// Lets the calling thread run soon after it wakes, before threads that compute without pause: for
-// threads with microseconds of work on cores that kernel workers keep busy. For speed only: where
-// the system knows no such wish (Linux before 6.12), nothing changes.
-void run_soon_after_waking();
+// How soon the calling thread runs after it wakes, on cores that kernel workers keep busy: for
+// threads with microseconds of work at a time. For speed only; nothing fails.
+enum class Promptness {
+  kRealTime,    // before all ordinary threads, of any process
+  kShortSlice,  // before threads that have their whole time slice left, while it is within its
+                // share
+  kOrdinary,    // as all others: the system knows no such wish (Linux before 6.12)
+};
+
+// Asks for the best of them; real time only if wanted, and it needs CAP_SYS_NICE or RLIMIT_RTPRIO.
+// Returns what was granted.
+Promptness run_promptly(bool real_time);
 
 }  // namespace deltad

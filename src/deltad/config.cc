@@ -179,6 +179,8 @@ const std::vector<Key>& server_keys() {
       {"listen", "ADDRESS:PORT", set_listen},
       {"io_threads", "a whole number from 1 to 64",
        whole([](Config& c) -> int& { return c.http.threads; }, 1, 64)},
+      {"real_time_io", "true or false",
+       boolean([](Config& c) -> bool& { return c.http.real_time; })},
       {"max_body", "a size such as 8MiB",
        bytes([](Config& c) -> size_t& { return c.http.body_bytes; }, "")},
       {"max_connections", "a whole number from 1 to 1000000",

@@ -1,6 +1,7 @@
 #include "server/http/connection.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <exception>
 
@@ -12,9 +13,17 @@ namespace {
 
 // Bytes of next requests that are read ahead while a request is being answered.
 constexpr size_t kReadAhead = 64u << 10;
+// With so many, whether the client is still there is asked this often.
+constexpr Duration kLookAgain = std::chrono::milliseconds(500);
 // What a client may still send after it was refused, so that it gets to read why.
 constexpr size_t kLingerBytes = 64u << 20;
 constexpr Duration kLingerTime = std::chrono::seconds(5);
+
+// The peer has closed its side, or the connection is broken.
+bool hung_up(tcp::socket& socket) {
+  pollfd at{socket.native_handle(), POLLRDHUP, 0};
+  return ::poll(&at, 1, 0) > 0 && at.revents != 0;
+}
 
 std::string lower(std::string_view text) {
   std::string out(text);
@@ -46,7 +55,8 @@ Connection::Connection(std::shared_ptr<IoHome> home, tcp::socket socket)
     : home_(std::move(home)),
       socket_(std::move(socket)),
       strand_(socket_.get_executor()),
-      timer_(strand_) {}
+      timer_(strand_),
+      look_again_(strand_) {}
 
 Connection::~Connection() { home_->remove(this); }
 
@@ -174,8 +184,11 @@ net::awaitable<void> Connection::watch() {
           co_await socket_.async_read_some(space, net::redirect_error(net::use_awaitable, error));
       buffer_.commit(got);
     } else {
-      co_await socket_.async_wait(tcp::socket::wait_error,
-                                  net::redirect_error(net::use_awaitable, error));
+      // What is not read hides the end of the stream, so it is asked for.
+      error_code ignored;
+      look_again_.expires_after(kLookAgain);
+      co_await look_again_.async_wait(net::redirect_error(net::use_awaitable, ignored));
+      if (hung_up(socket_)) error = net::error::eof;
     }
     if (error && answer_ != Answer::kComplete) lost();
   }
@@ -350,6 +363,7 @@ void Connection::complete() {
   home_->exchange_ended();
   error_code ignored;
   socket_.cancel(ignored);  // wakes watch()
+  look_again_.cancel();
 }
 
 void Connection::lost() {
@@ -364,6 +378,7 @@ void Connection::lost() {
   on_disconnect_ = nullptr;
   error_code ignored;
   socket_.cancel(ignored);
+  look_again_.cancel();
   if (callback && wanted) callback();
   if (answering) home_->exchange_ended();
 }

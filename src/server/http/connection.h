@@ -69,7 +69,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const std::shared_ptr<IoHome> home_;
   tcp::socket socket_;
   const net::any_io_executor strand_;
-  net::steady_timer timer_;
+  net::steady_timer timer_, look_again_;
   uint64_t timer_turn_ = 0;
   bool timed_out_ = false;
   beast::flat_buffer buffer_;  // read, not yet parsed

@@ -76,8 +76,13 @@ class HttpServerImpl final : public HttpServer {
       if (error) log_error("accepting connections failed");
     });
     for (int i = 0; i < std::max(1, home_->options.threads); ++i) {
-      threads_.emplace_back([home = home_] {
-        run_soon_after_waking();
+      threads_.emplace_back([home = home_, first = i == 0] {
+        const Promptness granted = run_promptly(home->options.real_time);
+        if (first && home->options.real_time && granted != Promptness::kRealTime) {
+          log_info(
+              "I/O threads run at ordinary priority: real time needs CAP_SYS_NICE or a limit "
+              "of rtprio (RLIMIT_RTPRIO)");
+        }
         run_loop(home->io);
       });
     }

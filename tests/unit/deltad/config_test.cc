@@ -25,8 +25,8 @@ base: models/base
 base_name: smol
 variants: {coder: v/coder.delta.safetensors, team/legal: /v/legal}
 log: warning
-server: {listen: "[::1]:9000", io_threads: 3, max_body: 1MiB, max_connections: 10, header_seconds: 2,
-         idle_seconds: 3.5, drain_seconds: 4, cors_origins: [https://a, https://b], api_keys: [secret]}
+server: {listen: "[::1]:9000", io_threads: 3, real_time_io: false, max_body: 1MiB, max_connections: 10,
+         header_seconds: 2, idle_seconds: 3.5, drain_seconds: 4, cors_origins: [https://a, https://b], api_keys: [secret]}
 engine: {kv_cache: 512KiB, max_context: 100, max_step_rows: 64, max_running: 5, max_waiting: 6, step_milliseconds: 50,
          prefix_cache: false, age_seconds: 2.5, base_weight: 3, variant_weights: {coder: 0.5, team/legal: 2}}
 cpu: {threads: 2, pin: false, isa: avx2}
@@ -45,6 +45,7 @@ queue: {max_requests: 7, max_requests_per_variant: 3}
   EXPECT_EQ(config.log_level, LogLevel::kWarning);
   EXPECT_EQ(config.http.listen, "[::1]:9000");
   EXPECT_EQ(config.http.threads, 3);
+  EXPECT_FALSE(config.http.real_time);
   EXPECT_EQ(config.http.body_bytes, 1u << 20);
   EXPECT_EQ(config.http.connections, 10u);
   EXPECT_EQ(config.http.header_timeout, std::chrono::seconds(2));
@@ -133,6 +134,7 @@ TEST(Config, TheShippedFileHoldsTheDefaults) {
   ASSERT_TRUE(status.ok()) << status.message();
   const Config plain;
   EXPECT_EQ(describe(config), describe(plain));
+  EXPECT_EQ(config.http.real_time, plain.http.real_time);
   EXPECT_EQ(config.http.body_bytes, plain.http.body_bytes);
   EXPECT_EQ(config.http.connections, plain.http.connections);
   EXPECT_EQ(config.http.header_timeout, plain.http.header_timeout);

@@ -362,6 +362,19 @@ TEST_F(HttpServerTest, DepartureIsSeenWhileWaiting) {
   EXPECT_TRUE(server_->wait_idle(Clock::real().now() + std::chrono::seconds(60)));
 }
 
+TEST_F(HttpServerTest, DepartureIsSeenBehindManyPipelinedBytes) {
+  start();
+  std::shared_ptr<Exchange> exchange;
+  {
+    RawClient client(server_->port());
+    ASSERT_TRUE(client.send(get("/wait")));
+    exchange = handler_.next();
+    ASSERT_NE(exchange, nullptr);
+    for (int i = 0; i < 4000; ++i) ASSERT_TRUE(client.send(get("/echo")));
+  }
+  EXPECT_TRUE(handler_.wait_gone(1));
+}
+
 TEST_F(HttpServerTest, DepartureIsSeenWhileStreaming) {
   start();
   std::shared_ptr<Exchange> exchange;
@@ -502,6 +515,23 @@ TEST_F(HttpServerTest, DrainFinishesWhatRuns) {
   EXPECT_NE(busy.received().find("Connection: close"), std::string::npos);
   EXPECT_EQ(busy.received().substr(busy.received().size() - 4), "done");
   EXPECT_TRUE(server_->wait_idle(Clock::real().now() + std::chrono::seconds(60)));
+}
+
+TEST_F(HttpServerTest, DrainWhileConnectionsAreMade) {
+  start();
+  std::atomic<bool> end{false};
+  std::thread drains([&] {
+    while (!end) server_->drain();
+  });
+  for (int i = 0; i < 200; ++i) {
+    RawClient client(server_->port());
+    client.send(get("/echo"));
+    client.read_to_end();  // answered, or closed while idle
+  }
+  end = true;
+  drains.join();
+  EXPECT_TRUE(server_->wait_idle(Clock::real().now() + std::chrono::seconds(60)));
+  EXPECT_TRUE(eventually([this] { return server_->connections() == 0; }));
 }
 
 TEST_F(HttpServerTest, StopCutsWhatRunsAndLateWorkIsDropped) {
