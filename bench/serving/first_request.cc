@@ -2,9 +2,13 @@
 // time plus the time to the first token of a request like it that finds the variant in memory. The
 // real engine and router; between two requests the variant is evicted. Every answer of a first
 // request must be that of the same request when nothing has to be loaded, and every load must have
-// been one.
+// been one. Also counted: the page faults between the end of the load and the first token, against
+// those of a request that finds the variant in memory.
 //   bench_first_request BASE VARIANT… [--rounds N] [--prompt TOKENS]
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -46,9 +50,39 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+int64_t page_faults() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt + usage.ru_majflt;
+}
+
+// Remembers how many page faults there had been when a load ended.
+class WatchedLoader final : public VariantLoader {
+ public:
+  WatchedLoader(std::unique_ptr<VariantLoader> loader, std::atomic<int64_t>& faults)
+      : loader_(std::move(loader)), faults_(faults) {}
+  Result<VariantSize> measure(const std::string& path) override { return loader_->measure(path); }
+  Result<VariantRef> load(const std::string& name, const std::string& path, Tier tier,
+                          int64_t max_bytes, const std::atomic<bool>& cancelled) override {
+    auto loaded = loader_->load(name, path, tier, max_bytes, cancelled);
+    faults_ = page_faults();
+    return loaded;
+  }
+  Result<VariantRef> copy(const VariantRef& variant, Tier to,
+                          const std::atomic<bool>& cancelled) override {
+    return loader_->copy(variant, to, cancelled);
+  }
+
+ private:
+  const std::unique_ptr<VariantLoader> loader_;
+  std::atomic<int64_t>& faults_;
+};
+
 struct Answer {
   std::vector<int32_t> tokens;
   double first_token = 0;  // milliseconds from before submit
+  double faults = 0;       // from before submit
+  int64_t faults_then = 0;
 };
 
 // One request at a time: its answer, when it is whole.
@@ -64,6 +98,7 @@ class Client {
     request.on_event = [this](const TokenEvent& event) { take(event); };
     tokens_.clear();
     ended_ = false;
+    const int64_t faults = page_faults();
     const TimePoint start = Clock::real().now();
     const auto handle = router_.resolve(model);
     require(handle.status());
@@ -71,14 +106,17 @@ class Client {
     MutexLock lock(mutex_);
     while (!ended_) changed_.wait(mutex_);
     require(status_);
-    return {tokens_, millis(first_ - start)};
+    return {tokens_, millis(first_ - start), static_cast<double>(faults_ - faults), faults_};
   }
 
  private:
   void take(const TokenEvent& event) {
     MutexLock lock(mutex_);
     if (event.kind == TokenEvent::Kind::kToken) {
-      if (tokens_.empty()) first_ = Clock::real().now();
+      if (tokens_.empty()) {
+        first_ = Clock::real().now();
+        faults_ = page_faults();
+      }
       tokens_.push_back(event.token);
     } else if (event.kind == TokenEvent::Kind::kFinished) {
       status_ = event.status;
@@ -92,6 +130,7 @@ class Client {
   CondVar changed_;
   std::vector<int32_t> tokens_;  // with the others below: by turns, under the mutex where both meet
   TimePoint first_{};
+  int64_t faults_ = 0;  // at the first token
   bool ended_ = false;
   Status status_;
 };
@@ -109,16 +148,16 @@ void evict(Router& router, const std::string& name) {
 }
 
 struct Figures {
-  std::vector<double> cold, load, warm, difference;
+  std::vector<double> cold, load, warm, difference, cold_faults, warm_faults;
   void print(const char* what) const {
     std::vector<double> rest;
     for (const double d : difference) rest.push_back(std::abs(d));
     std::sort(rest.begin(), rest.end());
     std::printf(
         "%-34s %3zu  TTFT %7.2f  load %7.2f  warm TTFT %7.2f  difference %6.2f ms "
-        "(p90 of its size %.2f)\n",
+        "(p90 of its size %.2f); page faults after the load %.0f, warm %.0f\n",
         what, cold.size(), median(cold), median(load), median(warm), median(difference),
-        rest[rest.size() * 9 / 10]);
+        rest[rest.size() * 9 / 10], median(cold_faults), median(warm_faults));
   }
 };
 
@@ -133,8 +172,12 @@ int run(const Options& options) {
   router_options.architecture = (*base)->config().architecture;
   std::vector<VariantSource> sources;
   for (const std::string& path : options.variants) sources.push_back({variant_name_of(path), path});
-  auto router = Router::make(router_options, sources, (*base)->text, (*base)->table,
-                             *(*base)->backend, **engine);
+  std::atomic<int64_t> faults_at_load{0};
+  auto files = files_loader((*base)->table, *(*base)->backend,
+                            {router_options.base_digest, router_options.architecture, 0});
+  auto router =
+      Router::make(router_options, sources, (*base)->text,
+                   std::make_unique<WatchedLoader>(std::move(files), faults_at_load), **engine);
   require(router.status());
   Client client(**router);
 
@@ -157,8 +200,13 @@ int run(const Options& options) {
     const Answer cold = client.ask(name, asked);
     const VariantInfo after = info(**router, name);
     if (after.loads != loads + 1) stop(name + " was not loaded for its first request");
-    std::vector<double> warm;
-    for (int i = 0; i < kWarm; ++i) warm.push_back(client.ask(name, prompt()).first_token);
+    std::vector<double> warm, faults;
+    for (int i = 0; i < kWarm; ++i) {
+      const Answer answer = client.ask(name, prompt());
+      warm.push_back(answer.first_token);
+      faults.push_back(answer.faults);
+    }
+    const int64_t faulted = cold.faults_then - faults_at_load;
     if (client.ask(name, asked).tokens != cold.tokens || cold.tokens.size() != kTokens)
       stop("the first answer of " + name + " is not what it answers later");
     if (info(**router, name).loads != loads + 1) stop(name + " was loaded twice");
@@ -166,6 +214,8 @@ int run(const Options& options) {
     to.cold.push_back(cold.first_token);
     to.load.push_back(after.load_seconds * 1e3);
     to.warm.push_back(median(warm));
+    to.cold_faults.push_back(static_cast<double>(faulted));
+    to.warm_faults.push_back(median(faults));
     to.difference.push_back(to.cold.back() - to.load.back() - to.warm.back());
     evict(**router, name);
   }

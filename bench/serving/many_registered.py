@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Throughput of a deltad with as many variants registered as are in use, and of one with a thousand.
 
-many_registered.py BASE VARIANT… [--registered 1000] [--pairs 5] [--requests 400] [--build build/release]
+many_registered.py BASE VARIANT… [--registered 1000] [--pairs 25] [--requests 400] [--build build/release]
 
 Two servers, one with the given variants, the other with --registered names for the same files; `deltactl bench-serve` asks both, in
 turns, for the same requests to the same variants, all of them in memory. Checks that every answer was whole, and that no request had
-to wait for a variant. Reports medians and the ratio of each pair.
+to wait for a variant. Reports medians, and of the pairs' ratios the median and the quartiles: of the throughput, and of the
+processor time that the server took, which other work on the machine disturbs less.
 """
 import argparse
 import json
+import os
 import pathlib
 import signal
 import socket
@@ -42,6 +44,10 @@ class Server:
         page = urllib.request.urlopen(self.url + "/metrics").read().decode()
         return sum(float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith((name + "{", name + " ")))
 
+    def processor_seconds(self) -> float:
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
         self.process.wait()
@@ -52,7 +58,7 @@ def main() -> None:
     parser.add_argument("base")
     parser.add_argument("variants", nargs="+")
     parser.add_argument("--registered", type=int, default=1000)
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=25)
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--prompt", type=int, default=32)
     parser.add_argument("--output", type=int, default=32)
@@ -80,10 +86,12 @@ def main() -> None:
                 raise SystemExit(f"{server.metric('deltad_variants'):.0f} variants are registered, not {expected}")
             bench(server, 4 * len(in_use), 1)
         misses = [s.metric("deltad_cache_misses_total") for s in servers]
-        rates, first = ([], []), ([], [])
+        rates, first, processor = ([], []), ([], []), ([], [])
         for pair in range(o.pairs):
             for which in (0, 1) if pair % 2 == 0 else (1, 0):
+                before = servers[which].processor_seconds()
                 total = bench(servers[which], o.requests, 100 + pair)
+                processor[which].append(servers[which].processor_seconds() - before)
                 rates[which].append(total["output_tokens_per_s"])
                 first[which].append(total["ttft_ms"]["p50"])
         if [s.metric("deltad_cache_misses_total") for s in servers] != misses:
@@ -94,9 +102,10 @@ def main() -> None:
     for which, registered in enumerate((len(in_use), o.registered)):
         print(f"{registered:5} registered, {len(in_use)} in use: {statistics.median(rates[which]):8.1f} tokens/s "
               f"({min(rates[which]):.1f} to {max(rates[which]):.1f}), TTFT p50 {statistics.median(first[which]):.2f} ms")
-    ratios = [b / a for a, b in zip(*rates)]
-    print(f"paired ratio {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f}), {o.pairs} pairs of {o.requests} "
-          f"requests, {o.concurrency} at once")
+    print(f"{o.pairs} pairs of {o.requests} requests, {o.concurrency} at once; ratios, and their quartiles:")
+    for what, values in (("throughput", rates), ("processor time", processor)):
+        low, middle, high = statistics.quantiles((b / a for a, b in zip(*values)), n=4)
+        print(f"{what:15} {middle:.3f} ({low:.3f} to {high:.3f})")
 
 
 if __name__ == "__main__":
