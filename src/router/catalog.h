@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -23,9 +24,10 @@ namespace deltad {
 
 // resident: on the device, where it can be used; host: in memory, but not there.
 enum class VariantState { kRegistered, kLoading, kResident, kHost, kFailed };
+constexpr size_t kVariantStates = 5;
 const char* variant_state_name(VariantState state);
 
-struct VariantInfo {  // a snapshot, for /v1/models and /metrics
+struct VariantInfo {  // a snapshot
   std::string name, path, digest;
   VariantState state = VariantState::kRegistered;
   size_t bytes = 0;   // resident

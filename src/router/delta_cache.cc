@@ -103,6 +103,7 @@ Result<bool> DeltaCache::want(VariantId id) {
     } else {
       if (e.waiting == 0 && !e.prefetch) e.since = now;
       ++e.waiting;
+      ++stats_.misses;
     }
   }
   settle(id);
@@ -188,8 +189,9 @@ Status DeltaCache::evict(VariantId id) {
     e.prefetch = false;
   }
   settle(id);  // cancels a load
-  if (e.device == Place::kHere) free_copy(id, Tier::kDevice);
-  if (e.host == Place::kHere && e.job == Job::kNone) free_copy(id, Tier::kHost);
+  constexpr auto kAsked = EvictionReason::kAsked;
+  if (e.device == Place::kHere) free_copy(id, Tier::kDevice, kAsked);
+  if (e.host == Place::kHere && e.job == Job::kNone) free_copy(id, Tier::kHost, kAsked);
   pump();
   return Status();
 }
@@ -257,7 +259,7 @@ void DeltaCache::demoted(VariantId id, bool ok) {
     Edit edit(*this, id);
     e.host = ok ? Place::kHere : Place::kNone;
   }
-  if (e.device == Place::kCopyingOut) free_copy(id, Tier::kDevice);
+  if (e.device == Place::kCopyingOut) free_copy(id, Tier::kDevice, e.why);
   settle(id);
   pump();
 }
@@ -344,8 +346,9 @@ void DeltaCache::admit(VariantId id) {
 void DeltaCache::settle(VariantId id) {
   Entry& e = at(id);
   if (e.retired && e.in_flight + e.waiting == 0) {
-    if (e.device == Place::kHere) free_copy(id, Tier::kDevice);
-    if (e.host == Place::kHere && e.job == Job::kNone) free_copy(id, Tier::kHost);
+    constexpr auto kRetired = EvictionReason::kRetired;
+    if (e.device == Place::kHere) free_copy(id, Tier::kDevice, kRetired);
+    if (e.host == Place::kHere && e.job == Job::kNone) free_copy(id, Tier::kHost, kRetired);
     if (e.device == Place::kNone && e.host == Place::kNone && e.job == Job::kNone) {
       index(id, e, -1);
       entries_.erase(id);
@@ -399,7 +402,15 @@ CacheEntryInfo DeltaCache::info(VariantId id) const {
 
 CacheTierInfo DeltaCache::tier(Tier tier) const {
   const Memory& memory = tier == Tier::kDevice ? device_ : host_;
-  return {memory.budget, memory.used};
+  return {memory.budget, memory.used, memory.filling};
+}
+
+CacheWaiting DeltaCache::waiting() const {
+  CacheWaiting out;
+  out.load = waiting_loads_;
+  out.drain = waiting_drains_;
+  (loads_ >= options_.max_loads ? out.loader : out.memory) = waiting_room_;
+  return out;
 }
 
 }  // namespace deltad

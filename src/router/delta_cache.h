@@ -15,6 +15,8 @@
 // victims among those in use: they take no new requests until they have drained, then they go.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -31,6 +33,16 @@
 namespace deltad {
 
 enum class Tier { kDevice, kHost };
+
+// Why a copy was dropped.
+enum class EvictionReason {
+  kRoom,    // idle, and somebody waited for its room
+  kAge,     // drained for a variant that had waited past the age bound
+  kBudget,  // the budget was lowered
+  kAsked,   // evict()
+  kRetired  // replaced or removed
+};
+constexpr size_t kEvictionReasons = 5;
 
 struct CacheOptions {
   int64_t device_bytes = 0;
@@ -58,6 +70,7 @@ struct CacheAction {
   Tier tier = Tier::kDevice;
   int64_t bytes = 0;
   int64_t count = 0;
+  EvictionReason reason = EvictionReason::kRoom;  // of kFree
   Status status;
 };
 
@@ -76,12 +89,26 @@ struct CacheEntryInfo {  // a snapshot
 
 struct CacheTierInfo {
   int64_t budget = 0, used = 0;  // used: loaded, being loaded, not yet freed
+  int64_t loading = 0;           // of used: what is being filled
+};
+
+// How many requests wait for a variant, by what each waits for.
+struct CacheWaiting {
+  int64_t load = 0;    // its load or promotion, which runs
+  int64_t loader = 0;  // one of the loads of others to end
+  int64_t memory = 0;  // room
+  int64_t drain = 0;   // its variant is in memory, but must leave it for another first
+  int64_t total() const { return load + loader + memory + drain; }
 };
 
 struct CacheStats {
-  uint64_t requests = 0, hits = 0;  // hit: admitted at once
+  // hit: admitted at once; miss: had to wait. The rest was refused.
+  uint64_t requests = 0, hits = 0, misses = 0;
   uint64_t loads = 0, load_failures = 0, loads_cancelled = 0, promotions = 0, demotions = 0;
-  uint64_t evictions = 0, forced_evictions = 0;  // forced: after draining, for the age bound
+  std::array<std::array<uint64_t, kEvictionReasons>, 2> evictions{};  // by tier and reason
+  uint64_t evicted(Tier tier, EvictionReason reason) const {
+    return evictions[static_cast<size_t>(tier)][static_cast<size_t>(reason)];
+  }
 };
 
 class DeltaCache {
@@ -131,11 +158,13 @@ class DeltaCache {
 
   CacheEntryInfo info(VariantId id) const;
   const std::string& digest(VariantId id) const { return at(id).digest; }  // as measured
-  // Of a load or promotion that runs: where it goes.
+  // Of a load or promotion that runs: whence it comes, and where it goes.
+  bool loads_from_disk(VariantId id) const { return at(id).job == Job::kLoad; }
   Tier filling(VariantId id) const {
     return at(id).device == Place::kFilling ? Tier::kDevice : Tier::kHost;
   }
   CacheTierInfo tier(Tier tier) const;
+  CacheWaiting waiting() const;
   const CacheStats& stats() const { return stats_; }
 
  private:
@@ -154,7 +183,8 @@ class DeltaCache {
     bool cancelling = false;  // the job was told to stop
     Job job = Job::kNone;
     Place device = Place::kNone, host = Place::kNone;
-    TimePoint since{};  // the first of the waiters came
+    EvictionReason why = EvictionReason::kRoom;  // while it is copied out
+    TimePoint since{};                           // the first of the waiters came
     Status error;
     TimePoint next_try{};
     double back_off = 0;
@@ -177,6 +207,7 @@ class DeltaCache {
     int64_t budget = 0, used = 0;
     int64_t leaving = 0;  // of used: being copied out or freed
     int64_t idle = 0;     // of used: could be freed now
+    int64_t filling = 0;  // of used
     std::set<Rank> victims;
     int64_t free() const { return budget - used; }
   };
@@ -199,9 +230,9 @@ class DeltaCache {
   void pump();
   void give_room(VariantId id, Pass* pass);
   void make_device_room(int64_t needed, Pass* pass);
-  bool evict_device(VariantId id);
+  bool evict_device(VariantId id, EvictionReason reason);
   HostRoom host_room(int64_t bytes, const Rank& rank);
-  void free_copy(VariantId id, Tier tier);
+  void free_copy(VariantId id, Tier tier, EvictionReason reason);
   void start_fill(VariantId id, Job job, Tier tier);
   void drain(const Pass& pass);
   void stop_draining(VariantId id, Entry& e);
@@ -219,9 +250,11 @@ class DeltaCache {
   VariantId last_id_ = 0;
   Memory device_, host_;
   std::set<Rank> busy_;  // on the device, in use, not pinned, not chosen yet: victims to drain
-  std::vector<VariantId> draining_;                    // chosen, in the order of choice
-  int64_t going_ = 0;                                  // bytes in use that will leave by themselves
-  int64_t pinned_ = 0;                                 // bytes of all pinned ones that are measured
+  std::vector<VariantId> draining_;  // chosen, in the order of choice
+  int64_t going_ = 0;                // bytes in use that will leave by themselves
+  int64_t pinned_ = 0;               // bytes of all pinned ones that are measured
+  // Requests that wait for a load that runs; for a variant that drains; for all others.
+  int64_t waiting_loads_ = 0, waiting_drains_ = 0, waiting_room_ = 0;
   std::set<std::pair<TimePoint, VariantId>> queue_;    // wait for room
   std::set<std::pair<TimePoint, VariantId>> retries_;  // pinned, failed, tried again then
   std::unordered_set<std::string> loading_digests_;

@@ -33,6 +33,7 @@ void DeltaCache::index(VariantId id, const Entry& e, int sign) {
   if (e.device != Place::kNone) device_.used += bytes;
   if (e.device == Place::kCopyingOut || e.device == Place::kFreeing) device_.leaving += bytes;
   if (idle) device_.idle += bytes;
+  if (e.device == Place::kFilling) device_.filling += bytes;
   update(device_.victims, rank, idle, sign);
   update(busy_, rank, here && used && !e.pinned && !e.draining && !e.retired, sign);
   if (here && used && (e.draining || e.retired)) going_ += bytes;
@@ -45,11 +46,16 @@ void DeltaCache::index(VariantId id, const Entry& e, int sign) {
   if (e.host != Place::kNone) host_.used += bytes;
   if (e.host == Place::kFreeing) host_.leaving += bytes;
   if (host_idle) host_.idle += bytes;
+  if (e.host == Place::kFilling) host_.filling += bytes;
   update(host_.victims, Rank{!twice, e.priority, e.last_use, id}, host_idle, sign);
 
   const bool elsewhere = e.device == Place::kNone && e.job == Job::kNone;
   update(queue_, std::pair(e.since, id), elsewhere && e.bytes >= 0 && e.asks_now(), sign);
   update(retries_, std::pair(e.next_try, id), elsewhere && e.pinned && !e.asks_now(), sign);
+
+  (e.job != Job::kNone                ? waiting_loads_
+   : here && e.draining && !e.retired ? waiting_drains_
+                                      : waiting_room_) += sign * e.waiting;
 }
 
 void DeltaCache::act(CacheAction::Kind kind, VariantId id, Tier tier) {
@@ -64,7 +70,7 @@ void DeltaCache::act(CacheAction::Kind kind, VariantId id, Tier tier) {
 // Gives room to whom it is due. Called at the end of every event.
 void DeltaCache::pump() {
   while (host_.free() + host_.leaving < 0 && !host_.victims.empty())
-    free_copy(host_.victims.begin()->id, Tier::kHost);
+    free_copy(host_.victims.begin()->id, Tier::kHost, EvictionReason::kBudget);
   if (queue_.empty() && draining_.empty() && device_.free() + device_.leaving >= 0) return;
 
   Pass pass;
@@ -109,7 +115,11 @@ void DeltaCache::give_room(VariantId id, Pass* pass) {
 // Evicts what is idle until `needed` bytes are free or about to be.
 void DeltaCache::make_device_room(int64_t needed, Pass* pass) {
   while (device_.free() + device_.leaving < needed && !device_.victims.empty()) {
-    if (!evict_device(device_.victims.begin()->id)) {
+    const VariantId victim = device_.victims.begin()->id;
+    const EvictionReason reason = device_.free() + device_.leaving < 0 ? EvictionReason::kBudget
+                                  : at(victim).draining                ? EvictionReason::kAge
+                                                                       : EvictionReason::kRoom;
+    if (!evict_device(victim, reason)) {
       pass->keep = true;
       return;
     }
@@ -117,7 +127,7 @@ void DeltaCache::make_device_room(int64_t needed, Pass* pass) {
 }
 
 // False: the host makes room for it first.
-bool DeltaCache::evict_device(VariantId id) {
+bool DeltaCache::evict_device(VariantId id, EvictionReason reason) {
   Entry& e = at(id);
   if (e.host == Place::kNone) {
     const HostRoom room = host_room(e.bytes, Rank{true, e.priority, e.last_use, id});
@@ -131,15 +141,13 @@ bool DeltaCache::evict_device(VariantId id) {
       ++stats_.demotions;
     }
   }
-  ++stats_.evictions;
-  if (e.draining) ++stats_.forced_evictions;
   policy_->on_evict(id, e.priority);
   {
     Edit edit(*this, id);
     e.gone = e.draining;
     stop_draining(id, e);
   }
-  free_copy(id, Tier::kDevice);
+  free_copy(id, Tier::kDevice, reason);
   return true;
 }
 
@@ -155,21 +163,24 @@ DeltaCache::HostRoom DeltaCache::host_room(int64_t bytes, const Rank& rank) {
     victims.push_back(it->id);
   }
   if (room < bytes) return HostRoom::kNone;
-  for (const VariantId victim : victims) free_copy(victim, Tier::kHost);
+  for (const VariantId victim : victims) free_copy(victim, Tier::kHost, EvictionReason::kRoom);
   return HostRoom::kComing;
 }
 
-void DeltaCache::free_copy(VariantId id, Tier tier) {
+void DeltaCache::free_copy(VariantId id, Tier tier, EvictionReason reason) {
   Entry& e = at(id);
   {
     Edit edit(*this, id);
     if (tier == Tier::kDevice && e.copying()) {  // freed when the copy is done
       e.device = Place::kCopyingOut;
+      e.why = reason;
       return;
     }
     (tier == Tier::kDevice ? e.device : e.host) = Place::kFreeing;
   }
   act(CacheAction::Kind::kFree, id, tier);
+  actions_.back().reason = reason;
+  ++stats_.evictions[static_cast<size_t>(tier)][static_cast<size_t>(reason)];
 }
 
 void DeltaCache::start_fill(VariantId id, Job job, Tier tier) {

@@ -141,6 +141,11 @@ class RouterImpl final : public Router {
     return core_.variants();
   }
 
+  RouterStats stats() const override {
+    MutexLock lock(mutex_);
+    return core_.stats();
+  }
+
   const std::string& base_name() const override { return base_name_; }
 
  private:

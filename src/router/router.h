@@ -77,6 +77,7 @@ class Router {
   virtual void shutdown(TimePoint deadline) = 0;
 
   virtual std::vector<VariantInfo> variants() const = 0;
+  virtual RouterStats stats() const = 0;  // for /metrics
   virtual const std::string& base_name() const = 0;
 };
 

@@ -36,6 +36,7 @@ Result<CatalogEntryRef> RouterCore::find(const std::string& name) const {
 void RouterCore::enter_cache(const CatalogEntryRef& entry) {
   entry->id = cache_.add(entry->name);
   by_id_[entry->id] = entry;
+  counts_.offer(entry->name);
 }
 
 Status RouterCore::add(CatalogEntryRef entry) {
@@ -68,6 +69,7 @@ Status RouterCore::replace(CatalogEntryRef entry) {
 Status RouterCore::remove(const std::string& name) {
   ASSIGN_OR_RETURN(const CatalogEntryRef old, catalog_.remove(name));
   old->current = false;
+  counts_.forget(name);
   end_all(old, not_found(fmt::format("variant '{}' was removed while the request waited", name)));
   cache_.retire(old->id);
   retired_.push_back(old->id);
@@ -147,12 +149,15 @@ Result<RouterCore::Submitted> RouterCore::submit(const ModelHandle& model, Reque
     return admitted.status();
   }
   Submitted out{ticket, std::nullopt};
+  VariantCounts& counts = counts_.of(entry->name);
   if (*admitted) {
     request.variant = ReleaseBox::handle(releases_, entry->device, entry->id);
     out.ready = std::move(request);
   } else {
     entry->parked.insert(ticket);
     ++waiting_;
+    ++counts.misses;
+    live.parked = now;
     if (request.deadline != TimePoint::max()) deadlines_.emplace(request.deadline, ticket);
     live.request = std::move(request);
   }
@@ -201,15 +206,17 @@ void RouterCore::finished(Ticket ticket) {
   live_.erase(it);
 }
 
+Status RouterCore::cannot_load(const CatalogEntry& entry, const Status& why) {
+  if (entry.current) ++counts_.of(entry.name).load_failures;
+  return unavailable(fmt::format("variant '{}' cannot be loaded: {}", entry.name, why.message()));
+}
+
 void RouterCore::measured(VariantId id, const Result<VariantSize>& size) {
   const CatalogEntryRef entry = by_id_.at(id);
   if (size.ok())
     cache_.measured(id, size->bytes, size->digest);
   else
-    cache_.load_ended(id,
-                      unavailable(fmt::format("variant '{}' cannot be loaded: {}", entry->name,
-                                              size.status().message())),
-                      0);
+    cache_.load_ended(id, cannot_load(*entry, size.status()), 0);
   absorb();
 }
 
@@ -220,14 +227,19 @@ void RouterCore::load_ended(VariantId id, Result<VariantRef> variant, double too
   if (variant.ok()) {
     bytes = static_cast<int64_t>((*variant)->bytes);
     entry->digest = (*variant)->digest;
-    entry->loads += 1;
-    entry->load_seconds = took;
+    if (cache_.loads_from_disk(id)) {
+      entry->loads += 1;
+      entry->load_seconds = took;
+      load_seconds_.observe(took);
+      if (entry->current) ++counts_.of(entry->name).loads;
+    } else {
+      promotion_seconds_.observe(took);
+    }
     (cache_.filling(id) == Tier::kDevice ? entry->device : entry->host) = std::move(*variant);
   } else if (variant.status().code() == Code::kCancelled) {
     status = variant.status();
   } else {
-    status = unavailable(
-        fmt::format("variant '{}' cannot be loaded: {}", entry->name, variant.status().message()));
+    status = cannot_load(*entry, variant.status());
   }
   cache_.load_ended(id, status, bytes);
   absorb();
@@ -277,51 +289,6 @@ void RouterCore::end_waiting() {
 
 void RouterCore::stop_loads() {
   for (const auto& [id, entry] : by_id_) entry->cancel_load = true;
-}
-
-std::vector<VariantInfo> RouterCore::variants() const {
-  std::vector<VariantInfo> out;
-  for (const auto& [name, entry] : catalog_.entries()) out.push_back(info(*entry));
-  return out;
-}
-
-VariantInfo RouterCore::info(const CatalogEntry& entry) const {
-  const CacheEntryInfo in_cache = cache_.info(entry.id);
-  const TimePoint now = clock_.now();
-  VariantInfo out;
-  out.name = entry.name;
-  out.path = entry.path;
-  out.digest = entry.digest;
-  out.error = in_cache.error.message();
-  out.loads = entry.loads;
-  out.load_seconds = entry.load_seconds;
-  out.created = entry.created;
-  out.pinned = in_cache.pinned;
-  out.waiting = in_cache.waiting;
-  out.in_flight = in_cache.in_flight;
-  out.rate = rate_.rate(in_cache.priority, now);
-  if (in_cache.last_use != TimePoint{}) out.idle_seconds = seconds(now - in_cache.last_use);
-  out.retry_seconds = std::max(0.0, seconds(in_cache.next_try - now));
-  switch (in_cache.residency) {
-    case Residency::kDevice:
-      out.state = VariantState::kResident;
-      out.bytes = static_cast<size_t>(in_cache.bytes);
-      break;
-    case Residency::kHost:
-      out.state = VariantState::kHost;
-      out.bytes = static_cast<size_t>(in_cache.bytes);
-      break;
-    case Residency::kLoading:
-      out.state = VariantState::kLoading;
-      break;
-    case Residency::kDisk:
-      if (in_cache.waiting > 0)
-        out.state = VariantState::kLoading;
-      else if (!in_cache.error.ok())
-        out.state = VariantState::kFailed;
-      break;
-  }
-  return out;
 }
 
 }  // namespace deltad

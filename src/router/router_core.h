@@ -13,11 +13,14 @@
 #include <utility>
 #include <vector>
 
+#include "base/bounded_counts.h"
+#include "base/histogram.h"
 #include "engine/request.h"
 #include "router/catalog.h"
 #include "router/delta_cache.h"
 #include "router/queue_bounds.h"
 #include "router/release_box.h"
+#include "router/router_stats.h"
 #include "router/variant_loader.h"
 
 namespace deltad {
@@ -112,6 +115,7 @@ class RouterCore {
   std::vector<VariantInfo> variants() const;
   CacheTierInfo tier(Tier tier) const { return cache_.tier(tier); }
   const CacheStats& cache_stats() const { return cache_.stats(); }
+  RouterStats stats() const;  // takes time in proportion to the catalog
 
  private:
   struct Live {
@@ -120,12 +124,14 @@ class RouterCore {
     bool queued = true;              // counted in the queue bounds
     RequestHandle handle = 0;        // once the engine gave one
     bool cancelled = false;
+    TimePoint parked{};  // since when it waits for its variant
   };
   using LiveMap = std::unordered_map<Ticket, Live>;
 
   Result<CatalogEntryRef> find(const std::string& name) const;
   Result<CatalogEntryRef> entry_for(const ModelHandle& model) const;
   void enter_cache(const CatalogEntryRef& entry);
+  Status cannot_load(const CatalogEntry& entry, const Status& why);  // counted
   void unpark(LiveMap::iterator it);
   void leave_queue(Live& live, bool served);
   void end(Ticket ticket, FinishReason reason, Status status);
@@ -151,6 +157,10 @@ class RouterCore {
   std::set<std::pair<TimePoint, Ticket>> deadlines_;  // of those that wait
   size_t waiting_ = 0;
   Ticket last_ticket_ = 0;
+  BoundedCounts<VariantCounts> counts_{kMostVariantSeries};
+  Histogram load_seconds_{RouterStats::load_bounds()};
+  Histogram promotion_seconds_{RouterStats::load_bounds()};
+  Histogram parked_seconds_{RouterStats::load_bounds()};
   bool draining_ = false;
   std::vector<RouterEffect> effects_;
 };

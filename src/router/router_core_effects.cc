@@ -11,6 +11,7 @@ void RouterCore::unpark(LiveMap::iterator it) {
   if (live.request->deadline != TimePoint::max())
     deadlines_.erase({live.request->deadline, it->first});
   --waiting_;
+  parked_seconds_.observe(seconds(clock_.now() - live.parked));
 }
 
 void RouterCore::leave_queue(Live& live, bool served) {
@@ -70,6 +71,7 @@ void RouterCore::perform(const CacheAction& action) {
       RouterEffect& out = effect(RouterEffect::Kind::kFree, entry);
       out.tier = action.tier;
       out.variant = std::move(action.tier == Tier::kDevice ? entry->device : entry->host);
+      if (entry->current && action.tier == Tier::kDevice) ++counts_.of(entry->name).evictions;
       return;
     }
     case Kind::kCancel:

@@ -44,39 +44,15 @@ void render_engine(const EngineStats& stats, PrometheusText& out) {
       static_cast<double>(stats.prefix_hits));
 }
 
-void render_catalog(const std::vector<VariantInfo>& variants, PrometheusText& out) {
-  out.family("deltad_variant_residency", "gauge", "1 at the place where the variant lies.");
-  for (const VariantInfo& info : variants) {
-    const bool resident = info.state == VariantState::kResident;
-    out.sample({{"variant", info.name}, {"place", "device"}}, resident ? 1 : 0);
-    const bool host = info.state == VariantState::kHost;
-    out.sample({{"variant", info.name}, {"place", "host"}}, host ? 1 : 0);
-    out.sample({{"variant", info.name}, {"place", "disk"}}, resident || host ? 0 : 1);
-  }
-  const auto table = [&](const char* name, const char* type, const char* help, auto value) {
-    out.family(name, type, help);
-    for (const VariantInfo& info : variants) {
-      out.sample({{"variant", info.name}}, static_cast<double>(value(info)));
-    }
-  };
-  table("deltad_variant_resident_bytes", "gauge", "Memory of the variant's weights.",
-        [](const VariantInfo& info) { return info.bytes; });
-  table("deltad_variant_loads_total", "counter", "Loads that succeeded.",
-        [](const VariantInfo& info) { return info.loads; });
-  table("deltad_variant_load_seconds", "gauge", "Duration of the last load.",
-        [](const VariantInfo& info) { return info.load_seconds; });
-  table("deltad_variant_failed", "gauge", "1 if the last load failed.",
-        [](const VariantInfo& info) { return info.state == VariantState::kFailed ? 1 : 0; });
-}
-
 void render_vllm_names(const MetricsSnapshot& snapshot, const std::string& running,
                        const std::string& waiting, PrometheusText& out) {
   const EngineStats& stats = snapshot.engine;
   const PrometheusText::Labels model = {{"model_name", snapshot.base_name}};
   out.family("vllm:num_requests_running", "gauge", "Sequences that run.");
   out.sample(model, static_cast<double>(stats.running));
-  out.family("vllm:num_requests_waiting", "gauge", "Sequences that wait to run.");
-  out.sample(model, static_cast<double>(stats.waiting));
+  out.family("vllm:num_requests_waiting", "gauge",
+             "Sequences that wait to run or for their variant.");
+  out.sample(model, static_cast<double>(stats.waiting + snapshot.router.waiting.total()));
   out.family("vllm:kv_cache_usage_perc", "gauge", "Share of the KV cache in use, 0 to 1.");
   out.sample(model, share(stats.kv_blocks_used, stats.kv_blocks));
   out.family("vllm:cache_config_info", "gauge", "Shape of the KV cache.");
@@ -85,7 +61,7 @@ void render_vllm_names(const MetricsSnapshot& snapshot, const std::string& runni
              1);
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   out.family("vllm:lora_requests_info", "gauge", "Variants in use; the value is the time.");
-  out.sample({{"max_lora", std::to_string(snapshot.variants.size())},
+  out.sample({{"max_lora", std::to_string(snapshot.router.fit)},
               {"running_lora_adapters", running},
               {"waiting_lora_adapters", waiting}},
              std::chrono::duration<double>(now).count());

@@ -1,6 +1,9 @@
 #include "server/metrics.h"
 
+#include <iterator>
+
 #include "server/engine_metrics.h"
+#include "server/router_metrics.h"
 
 namespace deltad {
 namespace {
@@ -55,27 +58,43 @@ void ServerMetrics::path(PathPart part, double seconds) {
   path_[static_cast<size_t>(part)].observe(seconds);
 }
 
+ServerMetrics::ModelCounts& ServerMetrics::ModelCounts::operator+=(const ModelCounts& other) {
+  requests += other.requests;
+  prompt_tokens += other.prompt_tokens;
+  cached_tokens += other.cached_tokens;
+  output_tokens += other.output_tokens;
+  return *this;
+}
+
+ServerMetrics::ModelCounts& ServerMetrics::counts_of(const std::string& variant) {
+  return variant.empty() ? base_ : variants_.of(variant);
+}
+
 void ServerMetrics::submitted(const std::string& variant) {
   MutexLock lock(mutex_);
-  OfVariant& of = variants_[variant];
-  ++of.requests;
-  ++of.waiting;
+  ++counts_of(variant).requests;
+  ++all_.requests;
+  ++in_use_[variant].waiting;
 }
 
 void ServerMetrics::started(const std::string& variant) {
   MutexLock lock(mutex_);
-  OfVariant& of = variants_[variant];
-  --of.waiting;
-  ++of.running;
+  InUse& in_use = in_use_[variant];
+  --in_use.waiting;
+  ++in_use.running;
 }
 
 void ServerMetrics::ended(const GenerationFigures& figures, bool had_started) {
+  ModelCounts counts;
+  counts.prompt_tokens = static_cast<uint64_t>(figures.prompt_tokens);
+  counts.cached_tokens = static_cast<uint64_t>(figures.cached_tokens);
+  counts.output_tokens = static_cast<uint64_t>(figures.output_tokens);
   MutexLock lock(mutex_);
-  OfVariant& of = variants_[figures.variant];
-  --(had_started ? of.running : of.waiting);
-  of.prompt_tokens += static_cast<uint64_t>(figures.prompt_tokens);
-  of.cached_tokens += static_cast<uint64_t>(figures.cached_tokens);
-  of.output_tokens += static_cast<uint64_t>(figures.output_tokens);
+  counts_of(figures.variant) += counts;
+  all_ += counts;
+  InUse& in_use = in_use_[figures.variant];
+  --(had_started ? in_use.running : in_use.waiting);
+  if (in_use.running == 0 && in_use.waiting == 0) in_use_.erase(figures.variant);
   if (figures.queue >= 0) queue_.observe(figures.queue);
   if (figures.first_token >= 0) {
     first_token_.observe(figures.first_token);
@@ -85,6 +104,18 @@ void ServerMetrics::ended(const GenerationFigures& figures, bool had_started) {
     }
   }
   total_.observe(figures.total);
+}
+
+std::vector<std::string> ServerMetrics::variants() const {
+  MutexLock lock(mutex_);
+  std::vector<std::string> names;
+  for (const auto& [name, counts] : variants_.own()) names.push_back(name);
+  return names;
+}
+
+void ServerMetrics::forget(const std::string& variant) {
+  MutexLock lock(mutex_);
+  variants_.forget(variant);
 }
 
 std::string ServerMetrics::render(const MetricsSnapshot& snapshot) const {
@@ -97,7 +128,9 @@ std::string ServerMetrics::render(const MetricsSnapshot& snapshot) const {
     out.family("deltad_base_bytes", "gauge", "Memory of the base's weights.");
     out.sample({}, static_cast<double>(snapshot.base_bytes));
     render_engine(snapshot.engine, out);
-    render_variants(snapshot, out);
+    render_models(snapshot, out);
+    render_cache(snapshot.router, snapshot.engine.waiting, out);
+    render_variants(snapshot.router, out);
     render_vllm(snapshot, out);
   }
   return out.text();
@@ -109,19 +142,13 @@ void ServerMetrics::render_requests(PrometheusText& out) const {
     out.sample({{"endpoint", route_name(key.first)}, {"code", std::to_string(key.second)}},
                static_cast<double>(count));
   }
-  OfVariant sum;
-  for (const auto& [name, of] : variants_) {
-    sum.prompt_tokens += of.prompt_tokens;
-    sum.cached_tokens += of.cached_tokens;
-    sum.output_tokens += of.output_tokens;
-  }
   out.family("deltad_prompt_tokens_total", "counter", "Tokens of prompts of ended requests.");
-  out.sample({}, static_cast<double>(sum.prompt_tokens));
+  out.sample({}, static_cast<double>(all_.prompt_tokens));
   out.family("deltad_cached_tokens_total", "counter",
              "Of them, tokens taken from the prefix cache.");
-  out.sample({}, static_cast<double>(sum.cached_tokens));
+  out.sample({}, static_cast<double>(all_.cached_tokens));
   out.family("deltad_output_tokens_total", "counter", "Tokens generated for ended requests.");
-  out.sample({}, static_cast<double>(sum.output_tokens));
+  out.sample({}, static_cast<double>(all_.output_tokens));
   out.family("deltad_queue_seconds", "histogram", "From received to the first step.");
   out.histogram({}, queue_);
   out.family("deltad_time_to_first_token_seconds", "histogram",
@@ -139,39 +166,53 @@ void ServerMetrics::render_requests(PrometheusText& out) const {
   out.histogram({{"part", "write"}}, path_[static_cast<size_t>(PathPart::kWrite)]);
 }
 
-ServerMetrics::OfVariant ServerMetrics::of(const std::string& variant) const {
-  const auto it = variants_.find(variant);
-  return it == variants_.end() ? OfVariant() : it->second;
+// The base, the variants that have a row here or with the router, and all others together.
+std::vector<ServerMetrics::ModelRow> ServerMetrics::model_rows(
+    const MetricsSnapshot& snapshot) const {
+  std::map<std::string, ModelCounts> own;
+  for (const VariantRow& row : snapshot.router.rows) own[row.name];
+  for (const auto& [name, counts] : variants_.own()) own[name] = counts;
+  std::vector<ModelRow> rows = {{snapshot.base_name, base_, {}}};
+  for (const auto& [name, counts] : own) rows.push_back({name, counts, {}});
+  rows.push_back({kOtherVariants, variants_.others(), {}});
+  for (const auto& [name, in_use] : in_use_) {
+    ModelRow* row = &rows.back();
+    if (name.empty())
+      row = &rows.front();
+    else if (const auto it = own.find(name); it != own.end())
+      row = &rows[1 + static_cast<size_t>(std::distance(own.begin(), it))];
+    row->in_use.waiting += in_use.waiting;
+    row->in_use.running += in_use.running;
+  }
+  return rows;
 }
 
-void ServerMetrics::render_variants(const MetricsSnapshot& snapshot, PrometheusText& out) const {
-  std::vector<std::pair<std::string, OfVariant>> rows = {{snapshot.base_name, of("")}};
-  for (const VariantInfo& info : snapshot.variants) rows.emplace_back(info.name, of(info.name));
+void ServerMetrics::render_models(const MetricsSnapshot& snapshot, PrometheusText& out) const {
+  const std::vector<ModelRow> rows = model_rows(snapshot);
   const auto table = [&](const char* name, const char* type, const char* help, auto value) {
     out.family(name, type, help);
-    for (const auto& [model, row] : rows) {
-      out.sample({{"model", model}}, static_cast<double>(value(row)));
+    for (const ModelRow& row : rows) {
+      out.sample({{"model", row.name}}, static_cast<double>(value(row)));
     }
   };
   table("deltad_model_requests_total", "counter", "Sequences submitted, by model.",
-        [](const OfVariant& row) { return row.requests; });
+        [](const ModelRow& row) { return row.counts.requests; });
   table("deltad_model_prompt_tokens_total", "counter", "Prompt tokens, by model.",
-        [](const OfVariant& row) { return row.prompt_tokens; });
+        [](const ModelRow& row) { return row.counts.prompt_tokens; });
   table("deltad_model_output_tokens_total", "counter", "Generated tokens, by model.",
-        [](const OfVariant& row) { return row.output_tokens; });
+        [](const ModelRow& row) { return row.counts.output_tokens; });
   table("deltad_model_running", "gauge", "Sequences that have a token, by model.",
-        [](const OfVariant& row) { return row.running; });
+        [](const ModelRow& row) { return row.in_use.running; });
   table("deltad_model_waiting", "gauge", "Sequences without a token yet, by model.",
-        [](const OfVariant& row) { return row.waiting; });
-  render_catalog(snapshot.variants, out);
+        [](const ModelRow& row) { return row.in_use.waiting; });
 }
 
 void ServerMetrics::render_vllm(const MetricsSnapshot& snapshot, PrometheusText& out) const {
   std::string running, waiting;
-  for (const VariantInfo& info : snapshot.variants) {
-    const OfVariant row = of(info.name);
-    if (row.running > 0) running += (running.empty() ? "" : ",") + info.name;
-    if (row.waiting > 0) waiting += (waiting.empty() ? "" : ",") + info.name;
+  for (const auto& [name, in_use] : in_use_) {
+    if (name.empty()) continue;
+    if (in_use.running > 0) running += (running.empty() ? "" : ",") + name;
+    if (in_use.waiting > 0) waiting += (waiting.empty() ? "" : ",") + name;
   }
   render_vllm_names(snapshot, running, waiting, out);
 }

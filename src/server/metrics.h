@@ -1,5 +1,6 @@
-// ServerMetrics: what the server counts and measures, and the page that Prometheus reads. Labels
-// are bounded: routes and statuses are few, and variants are those of the catalog. Any thread.
+// ServerMetrics: what the server counts and measures, and the page that Prometheus reads
+// (docs/metrics.md). Labels are bounded: routes and statuses are few, and so are the variants that
+// are counted each by itself. Any thread.
 #pragma once
 
 #include <array>
@@ -9,9 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/bounded_counts.h"
+#include "base/histogram.h"
 #include "base/mutex.h"
 #include "engine/engine.h"
-#include "router/catalog.h"
+#include "router/router_stats.h"
 #include "server/prometheus_text.h"
 
 namespace deltad {
@@ -48,7 +51,7 @@ struct MetricsSnapshot {  // of what others count
   std::string base_name;
   size_t base_bytes = 0;  // resident weights
   EngineStats engine;
-  std::vector<VariantInfo> variants;
+  RouterStats router;
 };
 
 class ServerMetrics {
@@ -62,22 +65,38 @@ class ServerMetrics {
   void started(const std::string& variant) EXCLUDES(mutex_);
   void ended(const GenerationFigures& figures, bool had_started) EXCLUDES(mutex_);
 
+  // The variants that are counted each by itself; those that are no longer registered are to be
+  // forgotten.
+  std::vector<std::string> variants() const EXCLUDES(mutex_);
+  void forget(const std::string& variant) EXCLUDES(mutex_);
+
   std::string render(const MetricsSnapshot& snapshot) const EXCLUDES(mutex_);
 
  private:
-  struct OfVariant {
+  struct ModelCounts {
     uint64_t requests = 0, prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
+    ModelCounts& operator+=(const ModelCounts& other);
+  };
+  struct InUse {
     int64_t waiting = 0, running = 0;
   };
+  struct ModelRow {
+    std::string name;
+    ModelCounts counts;
+    InUse in_use;
+  };
 
-  OfVariant of(const std::string& variant) const REQUIRES(mutex_);
+  ModelCounts& counts_of(const std::string& variant) REQUIRES(mutex_);
+  std::vector<ModelRow> model_rows(const MetricsSnapshot& snapshot) const REQUIRES(mutex_);
   void render_requests(PrometheusText& out) const REQUIRES(mutex_);
-  void render_variants(const MetricsSnapshot& snapshot, PrometheusText& out) const REQUIRES(mutex_);
+  void render_models(const MetricsSnapshot& snapshot, PrometheusText& out) const REQUIRES(mutex_);
   void render_vllm(const MetricsSnapshot& snapshot, PrometheusText& out) const REQUIRES(mutex_);
 
   mutable Mutex mutex_;
   std::map<std::pair<Route, int>, uint64_t> requests_ GUARDED_BY(mutex_);
-  std::map<std::string, OfVariant> variants_ GUARDED_BY(mutex_);
+  ModelCounts base_ GUARDED_BY(mutex_), all_ GUARDED_BY(mutex_);
+  BoundedCounts<ModelCounts> variants_ GUARDED_BY(mutex_){kMostVariantSeries};
+  std::map<std::string, InUse> in_use_ GUARDED_BY(mutex_);  // those that are not zero; "": the base
   std::array<Histogram, 2> path_ GUARDED_BY(mutex_);
   Histogram queue_ GUARDED_BY(mutex_), first_token_ GUARDED_BY(mutex_),
       per_token_ GUARDED_BY(mutex_), total_ GUARDED_BY(mutex_);

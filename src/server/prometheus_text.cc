@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 
 namespace deltad {
@@ -32,16 +31,6 @@ std::string escaped(std::string_view value) {
 }
 
 }  // namespace
-
-Histogram::Histogram(std::vector<double> bounds)
-    : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
-
-void Histogram::observe(double value) {
-  const auto it = std::lower_bound(bounds_.begin(), bounds_.end(), value);
-  ++counts_[static_cast<size_t>(it - bounds_.begin())];
-  ++total_;
-  sum_ += value;
-}
 
 void PrometheusText::family(std::string_view name, std::string_view type, std::string_view help) {
   name_ = name;

@@ -195,9 +195,29 @@ class RandomEvents {
     }
     EXPECT_LE(in_flight, static_cast<int64_t>(world_.engine.size()));
     EXPECT_LE(waiting, static_cast<int64_t>(world_.core.waiting()));
+    check_figures();
     if (world_.engine.empty() && world_.jobs.empty() && world_.measuring.empty()) {
       EXPECT_EQ(world_.core.waiting(), 0u) << "somebody waits for nothing" << state();
     }
+  }
+
+  // What /metrics would show is what is so.
+  void check_figures() {
+    const RouterStats stats = world_.core.stats();
+    const auto waiting = static_cast<int64_t>(world_.core.waiting());
+    EXPECT_EQ(stats.waiting.total(), waiting);
+    EXPECT_EQ(stats.parked_seconds.total() + static_cast<uint64_t>(waiting), stats.cache.misses);
+    EXPECT_EQ(stats.load_seconds.total(), stats.cache.loads);
+    EXPECT_LE(stats.promotion_seconds.total(), stats.cache.promotions);
+    int64_t loading[2] = {0, 0};
+    for (const auto& [id, job] : world_.jobs) loading[job.tier == Tier::kHost] += job.bytes;
+    EXPECT_EQ(stats.device.loading, loading[0]);
+    EXPECT_EQ(stats.host.loading, loading[1]);
+    VariantCounts sum = stats.others.counts;
+    for (const VariantRow& row : stats.rows) sum += row.counts;
+    EXPECT_EQ(sum.misses, stats.cache.misses);
+    EXPECT_LE(sum.loads, stats.cache.loads);
+    EXPECT_LE(stats.rows.size(), world_.core.variants().size());
   }
 
   std::string state() {
@@ -256,8 +276,8 @@ void play(uint64_t seed, bool two_tiers) {
   EXPECT_GT(events.replaced, 100);
   EXPECT_GT(events.late, 10);
   EXPECT_GT(stats.hits, 1000u);
-  EXPECT_GT(stats.evictions, 1000u);
-  EXPECT_GT(stats.forced_evictions, 10u);
+  EXPECT_GT(stats.evicted(Tier::kDevice, EvictionReason::kRoom), 1000u);
+  EXPECT_GT(stats.evicted(Tier::kDevice, EvictionReason::kAge), 10u);
   EXPECT_GT(stats.loads_cancelled, 10u);
   if (two_tiers) {
     EXPECT_GT(stats.promotions, 100u);

@@ -184,7 +184,7 @@ void OpenAiApi::ready(Reply& reply) const {
   reply.json(200, Json{{"status", "ready"}});
 }
 
-void OpenAiApi::metrics_page(Reply& reply) const {
+void OpenAiApi::metrics_page(Reply& reply) {
   MetricsSnapshot snapshot;
   Serving serving;
   if (!serving_now(&serving)) {
@@ -192,7 +192,9 @@ void OpenAiApi::metrics_page(Reply& reply) const {
     snapshot.base_name = serving.router->base_name();
     snapshot.base_bytes = serving.base_bytes;
     snapshot.engine = serving.engine->stats();
-    snapshot.variants = serving.router->variants();
+    snapshot.router = serving.router->stats();
+    for (const std::string& name : metrics_.variants())
+      if (!serving.router->resolve(name).ok()) metrics_.forget(name);
   }
   reply.text(200, "text/plain; version=0.0.4; charset=utf-8", metrics_.render(snapshot));
 }

@@ -44,7 +44,7 @@ class OpenAiApi final : public HttpHandler {
   void answer_model(const Serving& serving, Route route, const std::string& path,
                     HttpRequest request, std::unique_ptr<Reply> reply);
   void ready(Reply& reply) const;
-  void metrics_page(Reply& reply) const;
+  void metrics_page(Reply& reply);
 
   const ApiOptions options_;
   ServerMetrics metrics_;

@@ -62,6 +62,19 @@ class FakeRouter final : public Router {
     poet.bytes = 0;
     return {math, poet};
   }
+  RouterStats stats() const override {
+    RouterStats stats;
+    stats.waiting.load = 5;
+    stats.fit = 2;
+    for (const VariantInfo& info : variants()) {
+      VariantRow& row = stats.rows.emplace_back();
+      row.name = info.name;
+      row.add(info.state, static_cast<int64_t>(info.bytes));
+      row.load_seconds = info.load_seconds;
+      row.counts.loads = info.loads;
+    }
+    return stats;
+  }
   const std::string& base_name() const override { return base_; }
 
   // For tests.

@@ -1,23 +1,12 @@
 #include "server/metrics.h"
 
-#include <sstream>
 #include <string>
 
 #include "tests/unit/server/api_fixture.h"
+#include "tests/unit/server/sample.h"
 
 namespace deltad::testing {
 namespace {
-
-// The value of a sample line; −1 if there is none.
-double sample(const std::string& page, const std::string& line_start) {
-  std::istringstream lines(page);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.compare(0, line_start.size() + 1, line_start + " ") == 0) {
-      return std::stod(line.substr(line_start.size() + 1));
-    }
-  }
-  return -1;
-}
 
 TEST(PrometheusText, HistogramsAreCumulative) {
   Histogram histogram({0.1, 1});
@@ -67,7 +56,9 @@ TEST_F(MetricsTest, EngineVariantsAndTheGatewaysNames) {
   EXPECT_EQ(sample(text, "deltad_step_rows"), 14);
   EXPECT_EQ(sample(text, "deltad_kv_blocks_used"), 25);
   EXPECT_EQ(sample(text, R"(vllm:num_requests_running{model_name="base"})"), 3);
-  EXPECT_EQ(sample(text, R"(vllm:num_requests_waiting{model_name="base"})"), 2);
+  EXPECT_EQ(sample(text, R"(vllm:num_requests_waiting{model_name="base"})"), 2 + 5);
+  EXPECT_EQ(sample(text, R"(deltad_waiting{reason="load"})"), 5);
+  EXPECT_EQ(sample(text, R"(deltad_waiting{reason="place"})"), 2);
   EXPECT_EQ(sample(text, R"(vllm:kv_cache_usage_perc{model_name="base"})"), 0.25);
   EXPECT_EQ(sample(text, R"(vllm:cache_config_info{block_size="16",num_gpu_blocks="100"})"), 1);
   EXPECT_EQ(sample(text, R"(deltad_variant_residency{variant="math",place="device"})"), 1);
@@ -93,6 +84,43 @@ TEST_F(MetricsTest, VariantsInUse) {
   give(poet, 1, "");
   EXPECT_EQ(info(), R"(vllm:lora_requests_info{max_lora="2",running_lora_adapters="",)"
                     R"(waiting_lora_adapters="math")");
+}
+
+TEST_F(MetricsTest, ModelsAreBoundedAndTheRestIsOneRow) {
+  ServerMetrics metrics;
+  constexpr int kMore = 30;
+  for (int i = 0; i < static_cast<int>(kMostVariantSeries) + kMore; ++i) {
+    GenerationFigures figures;
+    figures.variant = "v" + std::to_string(i);
+    figures.output_tokens = 2;
+    metrics.submitted(figures.variant);
+    metrics.started(figures.variant);
+    if (i != 3) metrics.ended(figures, true);
+  }
+  EXPECT_EQ(metrics.variants().size(), kMostVariantSeries);
+  MetricsSnapshot snapshot;
+  snapshot.ready = true;
+  snapshot.base_name = "base";
+  const std::string text = metrics.render(snapshot);
+  EXPECT_EQ(sample(text, R"(deltad_model_output_tokens_total{model="v129"})"), 2);
+  EXPECT_EQ(sample(text, R"(deltad_model_output_tokens_total{model="v0"})"), -1);
+  EXPECT_EQ(sample(text, R"(deltad_model_output_tokens_total{model="other variants"})"),
+            2 * (kMore - 1));
+  EXPECT_EQ(sample(text, R"(deltad_model_running{model="other variants"})"), 1);
+  EXPECT_EQ(sample(text, "deltad_output_tokens_total"),
+            2 * (static_cast<int>(kMostVariantSeries) + kMore - 1));
+  EXPECT_NE(text.find(R"(running_lora_adapters="v3")"), std::string::npos);
+}
+
+TEST_F(MetricsTest, ARemovedVariantHasNoRow) {
+  const std::string row = R"(deltad_model_requests_total{model="gone"})";
+  api_.metrics().submitted("gone");
+  GenerationFigures figures;
+  figures.variant = "gone";
+  api_.metrics().ended(figures, false);
+  const std::string text = page();
+  EXPECT_EQ(sample(text, row), -1);
+  EXPECT_EQ(sample(text, R"(deltad_model_requests_total{model="other variants"})"), 1);
 }
 
 TEST_F(MetricsTest, DeparturesAreCounted) {
