@@ -76,6 +76,7 @@ struct CacheEntryInfo {  // a snapshot
 
 struct CacheTierInfo {
   int64_t budget = 0, used = 0;  // used: loaded, being loaded, not yet freed
+  int64_t loading = 0;           // of used
 };
 
 struct CacheStats {
@@ -108,10 +109,10 @@ class DeltaCache {
 
   // Loads it if there is room or what is idle can make it.
   Status prefetch(VariantId id);
-  // Loads it and keeps it. kResourceExhausted if the pinned ones would not fit together.
+  // Loads it and keeps it. kConflict if the pinned ones would not fit together.
   Status pin(VariantId id);
   void unpin(VariantId id);
-  // Out of memory now; kUnavailable if it is pinned or in use.
+  // Out of memory now; kConflict if it is pinned or in use.
   Status evict(VariantId id);
 
   void measured(VariantId id, int64_t bytes, const std::string& digest);
@@ -175,6 +176,7 @@ class DeltaCache {
   };
   struct Memory {
     int64_t budget = 0, used = 0;
+    int64_t loading = 0;  // of used: set aside for what is on its way
     int64_t leaving = 0;  // of used: being copied out or freed
     int64_t idle = 0;     // of used: could be freed now
     std::set<Rank> victims;

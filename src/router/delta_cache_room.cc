@@ -31,6 +31,7 @@ void DeltaCache::index(VariantId id, const Entry& e, int sign) {
   const Rank rank{!e.draining, e.priority, e.last_use, id};
   const bool idle = here && !used && !e.pinned && (e.waiting == 0 || e.draining);
   if (e.device != Place::kNone) device_.used += bytes;
+  if (e.device == Place::kFilling) device_.loading += bytes;
   if (e.device == Place::kCopyingOut || e.device == Place::kFreeing) device_.leaving += bytes;
   if (idle) device_.idle += bytes;
   update(device_.victims, rank, idle, sign);
@@ -43,6 +44,7 @@ void DeltaCache::index(VariantId id, const Entry& e, int sign) {
   const bool host_idle =
       e.host == Place::kHere && e.job == Job::kNone && !(e.device == Place::kNone && e.wanted());
   if (e.host != Place::kNone) host_.used += bytes;
+  if (e.host == Place::kFilling) host_.loading += bytes;
   if (e.host == Place::kFreeing) host_.leaving += bytes;
   if (host_idle) host_.idle += bytes;
   update(host_.victims, Rank{!twice, e.priority, e.last_use, id}, host_idle, sign);
