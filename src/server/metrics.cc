@@ -32,6 +32,8 @@ const char* route_name(Route route) {
       return "/ready";
     case Route::kMetrics:
       return "/metrics";
+    case Route::kAdmin:
+      return "/admin";
     case Route::kOther:
       return "other";
   }
