@@ -12,6 +12,8 @@ const char* code_name(Code code) {
       return "not_found";
     case Code::kUnimplemented:
       return "unimplemented";
+    case Code::kConflict:
+      return "conflict";
     case Code::kResourceExhausted:
       return "resource_exhausted";
     case Code::kUnavailable:

@@ -18,6 +18,7 @@ enum class Code {
   kInvalidArgument,    // the caller's input is wrong (request, config, model or variant file)
   kNotFound,           // a name or file that does not exist
   kUnimplemented,      // understood, but not supported
+  kConflict,           // at odds with how things are: a name is taken, a thing is in use
   kResourceExhausted,  // a limit or budget is reached; trying later may help
   kUnavailable,        // loading, draining or unhealthy
   kDeadlineExceeded,
@@ -53,6 +54,7 @@ class [[nodiscard]] Status {
 inline Status invalid_argument(std::string m) { return {Code::kInvalidArgument, std::move(m)}; }
 inline Status not_found(std::string m) { return {Code::kNotFound, std::move(m)}; }
 inline Status unimplemented(std::string m) { return {Code::kUnimplemented, std::move(m)}; }
+inline Status conflict(std::string m) { return {Code::kConflict, std::move(m)}; }
 inline Status resource_exhausted(std::string m) { return {Code::kResourceExhausted, std::move(m)}; }
 inline Status unavailable(std::string m) { return {Code::kUnavailable, std::move(m)}; }
 inline Status cancelled(std::string m) { return {Code::kCancelled, std::move(m)}; }

@@ -8,13 +8,14 @@
 #include <atomic>
 #include <csignal>
 
+#include "client/connect.h"
 #include "deltactl/bench_serve_report.h"
 #include "deltactl/commands.h"
 #include "deltactl/console.h"
 #include "io/file_reader.h"
 #include "loadgen/generator.h"
+#include "loadgen/models.h"
 #include "loadgen/request_writer.h"
-#include "loadgen/server_url.h"
 #include "loadgen/summary.h"
 #include "loadgen/workload.h"
 
@@ -123,8 +124,8 @@ Result<loadgen::RequestStyle> request_style(const Options& options) {
 
 // models: filled in with those of the server if the command line names none.
 Result<std::unique_ptr<loadgen::Workload>> make_workload(const Options& options,
-                                                         const loadgen::ServerUrl& url,
-                                                         const loadgen::SocketAddress& address,
+                                                         const client::ServerUrl& url,
+                                                         const client::SocketAddress& address,
                                                          std::vector<std::string>* models) {
   if (!options.trace.empty()) {
     ASSIGN_OR_RETURN(const std::string text, read_file(options.trace, kMostTraceBytes));
@@ -157,7 +158,7 @@ Result<std::unique_ptr<loadgen::Workload>> make_workload(const Options& options,
 // A few short requests to each model, one after the other, so that all are loaded before anything
 // is measured.
 Status warm_up(const Options& options, const std::vector<std::string>& models,
-               const loadgen::SocketAddress& address, loadgen::RequestWriter& writer) {
+               const client::SocketAddress& address, loadgen::RequestWriter& writer) {
   std::vector<PlannedRequest> requests;
   for (const std::string& model : models) {
     for (int64_t i = 0; i < options.warmup; ++i) {
@@ -191,9 +192,9 @@ Result<int> run(const Options& options) {
   if (options.no_stream && (slo.ttft || slo.tpot)) {
     return invalid_argument("--slo ttft and tpot need a stream: leave --no-stream out");
   }
-  ASSIGN_OR_RETURN(const loadgen::ServerUrl url, loadgen::parse_url(options.url));
-  ASSIGN_OR_RETURN(const loadgen::SocketAddress address,
-                   loadgen::find_server(url, connect_timeout(options)));
+  ASSIGN_OR_RETURN(const client::ServerUrl url, client::parse_url(options.url));
+  ASSIGN_OR_RETURN(const client::SocketAddress address,
+                   client::find_server(url, connect_timeout(options)));
   ASSIGN_OR_RETURN(loadgen::RequestStyle style, request_style(options));
   std::vector<std::string> models = options.models;
   ASSIGN_OR_RETURN(const auto workload, make_workload(options, url, address, &models));

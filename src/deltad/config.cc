@@ -7,6 +7,9 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <utility>
+
+#include "deltad/variants_config.h"
 
 namespace deltad {
 namespace {
@@ -147,13 +150,13 @@ Setter texts(Field field) {
   };
 }
 
-bool set_variants(const YAML::Node& node, Config& config) {
-  if (!node.IsMap()) return false;
-  for (const auto& item : node) {
-    if (!item.first.IsScalar() || !item.second.IsScalar() || item.second.Scalar().empty())
-      return false;
-    config.variants.push_back({item.first.Scalar(), item.second.Scalar()});
-  }
+// A port alone is one of this machine's.
+bool set_admin_listen(const YAML::Node& node, Config& config) {
+  if (!node.IsScalar()) return false;
+  std::string listen = node.Scalar();
+  if (listen.find(':') == std::string::npos) listen = "127.0.0.1:" + listen;
+  if (!check_listen(listen).ok()) return false;
+  config.admin_listen = std::move(listen);
   return true;
 }
 
@@ -195,6 +198,15 @@ const std::vector<Key>& server_keys() {
        texts([](Config& c) -> std::vector<std::string>& { return c.cors_origins; })},
       {"api_keys", "a list of keys",
        texts([](Config& c) -> std::vector<std::string>& { return c.api_keys; })},
+  };
+  return keys;
+}
+
+const std::vector<Key>& admin_keys() {
+  static const std::vector<Key> keys = {
+      {"listen", "PORT or ADDRESS:PORT", set_admin_listen},
+      {"api_keys", "a list of keys",
+       texts([](Config& c) -> std::vector<std::string>& { return c.admin_api_keys; })},
   };
   return keys;
 }
@@ -290,14 +302,17 @@ class Reader {
   Reader(const std::string& file, Config* config) : file_(file), config_(*config) {}
 
   Status read(const YAML::Node& root) {
+    std::vector<Key> server = server_keys();
+    server.push_back({"admin", "a map", nested("server.admin", admin_keys())});
     return section(
         root, "",
         {
             {"base", "the path of a model folder or .gguf file",
              text([](Config& c) -> std::string& { return c.base; })},
             {"base_name", "a name", text([](Config& c) -> std::string& { return c.base_name; })},
-            {"variants", "a map of NAME: PATH", set_variants},
-            {"server", "a map", nested("server", server_keys())},
+            {"variants", kVariantsExpected,
+             [](const YAML::Node& node, Config& c) { return read_variants(node, &c.variants); }},
+            {"server", "a map", nested("server", server)},
             {"engine", "a map", nested("engine", engine_keys())},
             {"cpu", "a map", nested("cpu", cpu_keys())},
             {"variant_loading", "a map", nested("variant_loading", variant_loading_keys())},
@@ -373,21 +388,14 @@ Status read_config(std::string_view yaml, const std::string& file, Config* confi
     return invalid_argument(
         fmt::format("{} line {}: not valid YAML: {}", file, error.mark.line + 1, error.msg));
   }
+  if (!fresh.admin_listen.empty() && fresh.admin_api_keys.empty() &&
+      !is_loopback(fresh.admin_listen))
+    return invalid_argument(fmt::format(
+        "{}: key 'server.admin.listen': {} may be reached by others: give server.admin.api_keys",
+        file, fresh.admin_listen));
   fresh.base = beside(file, fresh.base);
   for (VariantSource& variant : fresh.variants) variant.path = beside(file, variant.path);
   *config = std::move(fresh);
-  return Status();
-}
-
-Status check_listen(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  const std::string address = text.substr(0, colon == std::string::npos ? 0 : colon);
-  const std::string port = colon == std::string::npos ? "" : text.substr(colon + 1);
-  const bool digits = !port.empty() && port.size() <= 5 &&
-                      port.find_first_not_of("0123456789") == std::string::npos;
-  if (address.empty() || !digits || std::stoi(port) > 65535)
-    return invalid_argument(
-        fmt::format("'{}' is not ADDRESS:PORT (such as 127.0.0.1:8080 or [::1]:8080)", text));
   return Status();
 }
 
@@ -406,9 +414,13 @@ std::string describe(const Config& config) {
   out += fmt::format("base:      {}{}\n", config.base,
                      config.base_name.empty() ? "" : fmt::format(" as '{}'", config.base_name));
   for (const VariantSource& v : config.variants)
-    out += fmt::format("variant:   {} = {}\n", v.name, v.path);
+    out += fmt::format("variant:   {} = {}{}\n", v.name, v.path,
+                       v.limit.any() ? ", with a rate limit" : "");
   out += fmt::format("listen:    {}, {} I/O threads, at most {} connections\n", config.http.listen,
                      config.http.threads, config.http.connections);
+  if (!config.admin_listen.empty())
+    out += fmt::format("admin:     {}, {}\n", config.admin_listen,
+                       config.admin_api_keys.empty() ? "open" : "with a key");
   out += fmt::format("cpu:       threads {}, instruction set {}\n",
                      count_or(config.cpu.threads, "one a core"),
                      config.cpu.isa.empty() ? "the best there is" : config.cpu.isa);

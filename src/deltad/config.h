@@ -10,6 +10,7 @@
 #include "backend/backend.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "deltad/listen_address.h"
 #include "engine/engine.h"
 #include "router/router.h"
 #include "server/http/http_server.h"
@@ -24,6 +25,8 @@ struct Config {
   double drain_seconds = 30;  // for running requests after SIGTERM
   std::vector<std::string> cors_origins = {"*"};
   std::vector<std::string> api_keys;  // none: open to all
+  std::string admin_listen;           // "": no admin API
+  std::vector<std::string> admin_api_keys;
   EngineOptions engine;
   CpuBackendOptions cpu;
   RouterOptions router;  // names and digests are filled in once the base is known
@@ -34,8 +37,6 @@ struct Config {
 // paths are relative to the file's folder.
 Status read_config(std::string_view yaml, const std::string& file, Config* config);
 
-// ADDRESS:PORT or [IPv6]:PORT, else kInvalidArgument.
-Status check_listen(const std::string& text);
 // "NAME=PATH".
 Result<VariantSource> parse_variant(const std::string& text);
 // The whole config as text, for --check-config.

@@ -45,13 +45,22 @@ Status no_tokenizer(const std::string& base) {
 }  // namespace
 
 Daemon::Daemon(const Config& config)
-    : config_(config), api_(ApiOptions{config.cors_origins, config.api_keys}) {}
+    : config_(config),
+      api_(ApiOptions{config.cors_origins, config.api_keys}),
+      admin_api_(config.admin_api_keys, api_.metrics()) {}
 
 Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config,
                                               std::function<void()> on_failure) {
   std::unique_ptr<Daemon> daemon(new Daemon(config));
   ASSIGN_OR_RETURN(daemon->http_, HttpServer::start(config.http, daemon->api_));
   log_info("listening on {}", daemon->http_->address());
+  if (!config.admin_listen.empty()) {
+    HttpOptions admin = config.http;
+    admin.listen = config.admin_listen;
+    admin.threads = 1;
+    ASSIGN_OR_RETURN(daemon->admin_http_, HttpServer::start(admin, daemon->admin_api_));
+    log_info("admin API on {}", daemon->admin_http_->address());
+  }
   daemon->loader_ = std::thread([self = daemon.get(), on_failure = std::move(on_failure)] {
     const Status status = self->load();
     if (status.ok()) return;
@@ -66,7 +75,8 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config,
 
 Daemon::~Daemon() {
   if (loader_.joinable()) loader_.join();
-  if (http_) http_->stop();
+  for (const auto& server : {&http_, &admin_http_})
+    if (*server) (*server)->stop();
 }
 
 Status Daemon::failure() const {
@@ -100,6 +110,7 @@ Status Daemon::load() {
   serving.base_bytes = base_->backend->weight_bytes();
   loaded_ = true;
   api_.set_ready(serving);
+  admin_api_.set_ready(serving);
   const EngineStats stats = engine_->stats();
   log_info(
       "ready after {:.1f} s: {} ({}), {:.0f} MiB of weights, {} variants, KV cache of {} tokens, "
@@ -113,11 +124,13 @@ Status Daemon::load() {
 void Daemon::drain() {
   const TimePoint deadline = Clock::real().now() + from_seconds(config_.drain_seconds);
   api_.set_not_ready("The server is shutting down.");
+  admin_api_.set_not_ready("The server is shutting down.");
   http_->drain();
   router_->shutdown(deadline);
   // Cancelled requests still get their last words.
   http_->wait_idle(std::max(deadline, Clock::real().now() + std::chrono::seconds(1)));
   http_->stop();
+  if (admin_http_) admin_http_->stop();
 }
 
 Status check_files(const Config& config) {

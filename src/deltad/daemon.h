@@ -9,6 +9,7 @@
 
 #include "deltad/config.h"
 #include "engine/base_model.h"
+#include "server/admin/api.h"
 #include "server/http/http_server.h"
 #include "server/openai/api.h"
 
@@ -33,7 +34,8 @@ class Daemon {
 
   const Config config_;
   OpenAiApi api_;
-  std::unique_ptr<HttpServer> http_;
+  AdminApi admin_api_;
+  std::unique_ptr<HttpServer> http_, admin_http_;
   std::unique_ptr<BaseModel> base_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Router> router_;

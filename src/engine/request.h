@@ -59,6 +59,9 @@ struct Request {
   VariantRef variant;           // null: base
   std::vector<int32_t> prompt;  // at least one token
   SamplingParams sampling;
+  // Part of an API request of which a sequence was admitted before: a limit on requests has
+  // counted it.
+  bool follows = false;
   int32_t choice = 0;  // index among the n choices of an API request: part of the Philox counter
   int32_t max_tokens = 16;  // 0: only prompt logprobs
   int32_t min_tokens = 0;   // end and stop tokens are not sampled before

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "client/error_message.h"
 #include "text/json_reader.h"
 
 namespace deltad::loadgen {
@@ -60,7 +61,7 @@ Status AnswerReader::take_document(std::string_view text, TimePoint now) {
   ASSIGN_OR_RETURN(const simdjson::dom::element document, parse_json(parser_, text));
   const JsonReader root(document, "");
   if (root.find("error")) {
-    answer_.server_error = error_message(parser_, std::string(text));
+    answer_.server_error = client::error_message(parser_, std::string(text));
     return invalid_argument(answer_.server_error);
   }
   ASSIGN_OR_RETURN(const JsonReader choices, root.member("choices"));
@@ -121,19 +122,6 @@ Status AnswerReader::check() const {
                                         rules_.all_tokens ? "" : "at most ", rules_.max_tokens));
   }
   return Status();
-}
-
-std::string error_message(simdjson::dom::parser& parser, std::string_view body) {
-  simdjson::dom::element document;
-  std::string_view message;
-  if (parser.parse(body.data(), body.size()).get(document) == simdjson::SUCCESS) {
-    if (document["error"]["message"].get(message) == simdjson::SUCCESS ||
-        document["error"].get(message) == simdjson::SUCCESS ||
-        document["message"].get(message) == simdjson::SUCCESS) {
-      return std::string(message);
-    }
-  }
-  return std::string(body.substr(0, std::min<size_t>(body.size(), 200)));
 }
 
 }  // namespace deltad::loadgen

@@ -54,7 +54,4 @@ class AnswerReader {
   Answer answer_;
 };
 
-// The message of an OpenAI-style error body ({"error": {"message": …}}), else the text's beginning.
-std::string error_message(simdjson::dom::parser& parser, std::string_view body);
-
 }  // namespace deltad::loadgen

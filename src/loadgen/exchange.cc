@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "client/error_message.h"
+
 namespace deltad::loadgen {
 namespace {
 
@@ -45,7 +47,7 @@ bool Exchange::complete(TimePoint now) {
   if (status != 200) {
     const Outcome outcome =
         status == 429 || status == 503 ? Outcome::kRefused : Outcome::kHttpError;
-    return fail(outcome, fmt::format("{}", status), error_message(parser_, body_), now);
+    return fail(outcome, fmt::format("{}", status), client::error_message(parser_, body_), now);
   }
   const Status read = reader_.finish(now);
   if (!read.ok()) return take(read, now);

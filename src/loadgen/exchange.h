@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "client/http_response.h"
 #include "loadgen/answer_reader.h"
-#include "loadgen/http_response.h"
 #include "loadgen/record.h"
 
 namespace deltad::loadgen {
@@ -36,7 +36,7 @@ class Exchange {
   RequestRecord record_;
   const AnswerRules rules_;
   simdjson::dom::parser& parser_;
-  HttpResponse response_;
+  client::HttpResponse response_;
   AnswerReader reader_;
   std::string body_;  // just come; of an answer that is no 200, all of it
 };

@@ -61,7 +61,7 @@ void raise_file_limit() {
 
 }  // namespace
 
-Result<std::unique_ptr<Generator>> Generator::make(const SocketAddress& address,
+Result<std::unique_ptr<Generator>> Generator::make(const client::SocketAddress& address,
                                                    GeneratorOptions options) {
   raise_file_limit();
   const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
@@ -76,7 +76,8 @@ Result<std::unique_ptr<Generator>> Generator::make(const SocketAddress& address,
   return generator;
 }
 
-Generator::Generator(const SocketAddress& address, GeneratorOptions options, int epoll, int timer)
+Generator::Generator(const client::SocketAddress& address, GeneratorOptions options, int epoll,
+                     int timer)
     : address_(address), options_(options), epoll_(epoll), timer_(timer), buffer_(kReadBytes) {}
 
 Generator::~Generator() {

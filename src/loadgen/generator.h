@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "client/connect.h"
 #include "loadgen/exchange.h"
 #include "loadgen/request_writer.h"
 #include "loadgen/summary.h"
@@ -42,7 +43,7 @@ class Generator {
  public:
   using OnProgress = std::function<void(const GeneratorState&)>;
 
-  static Result<std::unique_ptr<Generator>> make(const SocketAddress& address,
+  static Result<std::unique_ptr<Generator>> make(const client::SocketAddress& address,
                                                  GeneratorOptions options);
   ~Generator();
 
@@ -52,7 +53,7 @@ class Generator {
                              const std::atomic<bool>& stop, const OnProgress& on_progress);
 
  private:
-  Generator(const SocketAddress& address, GeneratorOptions options, int epoll, int timer);
+  Generator(const client::SocketAddress& address, GeneratorOptions options, int epoll, int timer);
 
   bool due(TimePoint now) const;
   void plan_next(Workload& workload, TimePoint now);
@@ -67,7 +68,7 @@ class Generator {
   void ended(Connection* connection);
   void close(Connection* connection);
 
-  const SocketAddress address_;
+  const client::SocketAddress address_;
   const GeneratorOptions options_;
   const int epoll_, timer_;
   simdjson::dom::parser parser_;

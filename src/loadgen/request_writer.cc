@@ -20,7 +20,7 @@ constexpr std::array<std::string_view, 64> kWords = {
     "issue",   "side",     "kind",   "head",       "house",  "service", "friend",  "father",
     "power",   "hour",     "game",   "line",       "end",    "member",  "law",     "car"};
 
-std::string head_of(const ServerUrl& url, const RequestStyle& style) {
+std::string head_of(const client::ServerUrl& url, const RequestStyle& style) {
   return fmt::format(
       "POST {}/v1/{} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n{}{}", url.prefix,
       style.chat ? "chat/completions" : "completions", url.host_header(),
@@ -30,7 +30,7 @@ std::string head_of(const ServerUrl& url, const RequestStyle& style) {
 
 }  // namespace
 
-RequestWriter::RequestWriter(const ServerUrl& url, RequestStyle style)
+RequestWriter::RequestWriter(const client::ServerUrl& url, RequestStyle style)
     : style_(std::move(style)),
       head_(head_of(url, style_)),
       random_(random_stream(style_.seed, Stream::kPrompts)) {}

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "loadgen/server_url.h"
+#include "client/server_url.h"
 #include "loadgen/workload.h"
 
 namespace deltad::loadgen {
@@ -26,7 +26,7 @@ struct RequestStyle {
 
 class RequestWriter {
  public:
-  RequestWriter(const ServerUrl& url, RequestStyle style);
+  RequestWriter(const client::ServerUrl& url, RequestStyle style);
 
   std::string write(const PlannedRequest& request);
   const RequestStyle& style() const { return style_; }

@@ -72,6 +72,7 @@ Result<CatalogEntryRef> Catalog::prepare(const std::string& base_name, const Var
   entry->text = *text;
   entry->created = static_cast<int64_t>(std::time(nullptr));
   entry->share = std::make_shared<QueueShare>();
+  if (source.limit.any()) entry->share->limiter.emplace(source.limit);
   return entry;
 }
 

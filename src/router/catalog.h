@@ -41,11 +41,13 @@ struct VariantInfo {  // a snapshot
   double rate = 0;           // requests a second, lately
   double idle_seconds = -1;  // since the last use; −1: never used
   double retry_seconds = 0;  // until a failed load is tried again
+  VariantLimit limit;
 };
 
 struct VariantSource {
   std::string name;
   std::string path;  // a *.delta.safetensors file, or a folder with one
+  VariantLimit limit = {};
 };
 
 struct CatalogEntry {
@@ -60,7 +62,7 @@ struct CatalogEntry {
   // The router's, under its mutex.
   VariantId id = 0;     // in the cache
   bool current = true;  // not replaced or removed
-  std::string digest;   // of the last load
+  std::string digest;   // of the last load; until there was one, as the file claims it
   VariantRef device, host;
   uint64_t loads = 0;
   double load_seconds = 0;

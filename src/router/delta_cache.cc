@@ -161,7 +161,7 @@ Status DeltaCache::pin(VariantId id) {
   const Entry& e = at(id);
   if (e.pinned) return Status();
   if (e.bytes >= 0 && pinned_ + e.bytes > device_.budget)
-    return resource_exhausted(
+    return conflict(
         fmt::format("variant '{}' needs {} bytes and {} are pinned already: the budget is {}",
                     e.name, e.bytes, pinned_, device_.budget));
   request_load(id, true);
@@ -180,9 +180,9 @@ void DeltaCache::unpin(VariantId id) {
 
 Status DeltaCache::evict(VariantId id) {
   Entry& e = at(id);
-  if (e.pinned) return unavailable(fmt::format("variant '{}' is pinned: unpin it first", e.name));
+  if (e.pinned) return conflict(fmt::format("variant '{}' is pinned: unpin it first", e.name));
   if (e.in_flight + e.waiting > 0)
-    return unavailable(
+    return conflict(
         fmt::format("variant '{}' is in use by {} requests", e.name, e.in_flight + e.waiting));
   {
     Edit edit(*this, id);

@@ -135,10 +135,10 @@ class DeltaCache {
 
   // Loads it if there is room or what is idle can make it.
   Status prefetch(VariantId id);
-  // Loads it and keeps it. kResourceExhausted if the pinned ones would not fit together.
+  // Loads it and keeps it. kConflict if the pinned ones would not fit together.
   Status pin(VariantId id);
   void unpin(VariantId id);
-  // Out of memory now; kUnavailable if it is pinned or in use.
+  // Out of memory now; kConflict if it is pinned or in use.
   Status evict(VariantId id);
 
   void measured(VariantId id, int64_t bytes, const std::string& digest);

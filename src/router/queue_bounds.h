@@ -5,16 +5,19 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/status.h"
 #include "router/eviction_policy.h"
+#include "router/request_limiter.h"
 
 namespace deltad {
 
 struct QueueShare {  // of one variant's name, or of all
   int64_t waiting = 0;
   double served = kNeverAsked;  // a DecayedCount
+  std::optional<RequestLimiter> limiter;
 };
 
 class QueueBounds {

@@ -103,6 +103,9 @@ class RouterImpl final : public Router {
   Status evict(const std::string& name) override {
     return change([&](RouterCore& core) { return core.evict(name); });
   }
+  Status set_limit(const std::string& name, const VariantLimit& limit) override {
+    return change([&](RouterCore& core) { return core.set_limit(name, limit); });
+  }
   Status set_cache_bytes(int64_t bytes) override {
     if (bytes < 1)
       return invalid_argument(fmt::format("a cache of {} bytes: expected a number above 0", bytes));
@@ -136,6 +139,11 @@ class RouterImpl final : public Router {
     engine_.shutdown(deadline);
   }
 
+  Result<VariantInfo> variant(const std::string& name) const override {
+    MutexLock lock(mutex_);
+    return core_.variant(name);
+  }
+
   std::vector<VariantInfo> variants() const override {
     MutexLock lock(mutex_);
     return core_.variants();
@@ -144,6 +152,11 @@ class RouterImpl final : public Router {
   RouterStats stats() const override {
     MutexLock lock(mutex_);
     return core_.stats();
+  }
+
+  CacheTierInfo cache_tier(Tier tier) const override {
+    MutexLock lock(mutex_);
+    return core_.tier(tier);
   }
 
   const std::string& base_name() const override { return base_name_; }
@@ -179,6 +192,7 @@ class RouterImpl final : public Router {
     ASSIGN_OR_RETURN(CatalogEntryRef entry, Catalog::prepare(base_name_, source, base_text_));
     const Result<VariantSize> size = loader_->measure(source.path);
     if (!size.ok()) return size.status().in(fmt::format("variant '{}'", source.name));
+    entry->digest = size->digest;
     return entry;
   }
 
@@ -220,7 +234,7 @@ class RouterImpl final : public Router {
                         inner = std::move(request.on_event)](const TokenEvent& event) mutable {
       if (event.kind == TokenEvent::Kind::kFinished) {
         MutexLock lock(mutex_);
-        core_.finished(ticket);
+        core_.finished(ticket, event.output_tokens);
       } else if (!begun) {
         begun = true;
         MutexLock lock(mutex_);

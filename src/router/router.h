@@ -62,22 +62,26 @@ class Router {
 
   // At run time. add and replace read the variant's header and text files: a broken one is refused
   // and leaves everything as it was. After replace new requests get the new version and running
-  // ones end on the old, whose memory is given back then; the same after remove.
-  virtual Status add(const VariantSource& source) = 0;      // kInvalidArgument if the name is taken
+  // ones end on the old, whose memory is given back then; the same after remove. A limit belongs to
+  // the name: a replacement that brings none keeps it.
+  virtual Status add(const VariantSource& source) = 0;      // kConflict if the name is taken
   virtual Status replace(const VariantSource& source) = 0;  // kNotFound if there is none
   virtual Status remove(const std::string& name) = 0;
   virtual Status pin(const std::string& name) = 0;  // loads it, and never evicts it
   virtual Status unpin(const std::string& name) = 0;
   virtual Status prefetch(const std::string& name) = 0;  // begins to load it
-  virtual Status evict(const std::string& name) = 0;     // kUnavailable while it is in use
+  virtual Status evict(const std::string& name) = 0;     // kConflict while it is in use
+  virtual Status set_limit(const std::string& name, const VariantLimit& limit) = 0;
   virtual Status set_cache_bytes(int64_t bytes) = 0;
 
   // Refuses new requests; returns when all are done, or at the deadline, when the rest is
   // cancelled.
   virtual void shutdown(TimePoint deadline) = 0;
 
+  virtual Result<VariantInfo> variant(const std::string& name) const = 0;
   virtual std::vector<VariantInfo> variants() const = 0;
   virtual RouterStats stats() const = 0;  // for /metrics
+  virtual CacheTierInfo cache_tier(Tier tier) const = 0;
   virtual const std::string& base_name() const = 0;
 };
 

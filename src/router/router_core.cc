@@ -41,8 +41,7 @@ void RouterCore::enter_cache(const CatalogEntryRef& entry) {
 
 Status RouterCore::add(CatalogEntryRef entry) {
   if (catalog_.find(entry->name))
-    return invalid_argument(
-        fmt::format("variant '{}' exists already: replace or remove it", entry->name));
+    return conflict(fmt::format("variant '{}' exists already: replace or remove it", entry->name));
   RETURN_IF_ERROR(catalog_.insert(entry));
   enter_cache(entry);
   return Status();
@@ -51,6 +50,7 @@ Status RouterCore::add(CatalogEntryRef entry) {
 Status RouterCore::replace(CatalogEntryRef entry) {
   ASSIGN_OR_RETURN(const CatalogEntryRef old, catalog_.replace(entry));
   enter_cache(entry);
+  if (entry->share->limiter) old->share->limiter = entry->share->limiter;
   entry->share = old->share;
   old->current = false;
   if (old->text != entry->text)
@@ -105,6 +105,13 @@ Status RouterCore::evict(const std::string& name) {
   return status;
 }
 
+Status RouterCore::set_limit(const std::string& name, const VariantLimit& limit) {
+  ASSIGN_OR_RETURN(const CatalogEntryRef entry, find(name));
+  entry->share->limiter.reset();
+  if (limit.any()) entry->share->limiter.emplace(limit);
+  return Status();
+}
+
 Status RouterCore::set_budget(Tier tier, int64_t bytes) {
   const Status status = cache_.set_budget(tier, bytes);
   absorb();
@@ -135,6 +142,8 @@ Result<RouterCore::Submitted> RouterCore::submit(const ModelHandle& model, Reque
     ASSIGN_OR_RETURN(entry, entry_for(model));
   }
   const TimePoint now = clock_.now();
+  if (entry && entry->share->limiter && !request.follows)
+    RETURN_IF_ERROR(entry->share->limiter->check(model.name, now));
   RETURN_IF_ERROR(bounds_.enter(entry ? entry->share.get() : nullptr, model.name, now));
   const Ticket ticket = ++last_ticket_;
   Live& live = live_[ticket];
@@ -148,6 +157,7 @@ Result<RouterCore::Submitted> RouterCore::submit(const ModelHandle& model, Reque
     absorb();
     return admitted.status();
   }
+  if (entry->share->limiter) count(request, *entry->share->limiter);
   Submitted out{ticket, std::nullopt};
   VariantCounts& counts = counts_.of(entry->name);
   if (*admitted) {
@@ -163,6 +173,13 @@ Result<RouterCore::Submitted> RouterCore::submit(const ModelHandle& model, Reque
   }
   absorb();
   return out;
+}
+
+void RouterCore::count(const Request& request, RequestLimiter& limiter) const {
+  const TimePoint now = clock_.now();
+  if (!request.follows) limiter.count_request(now);
+  // As in the usage that a client is told: all choices share one prompt.
+  if (request.choice == 0) limiter.count_tokens(static_cast<int64_t>(request.prompt.size()), now);
 }
 
 void RouterCore::cancel(Ticket ticket) {
@@ -199,9 +216,11 @@ void RouterCore::started(Ticket ticket) {
   if (it != live_.end()) leave_queue(it->second, true);
 }
 
-void RouterCore::finished(Ticket ticket) {
+void RouterCore::finished(Ticket ticket, int64_t output_tokens) {
   const auto it = live_.find(ticket);
   if (it == live_.end()) return;
+  if (const CatalogEntryRef& entry = it->second.entry; entry && entry->share->limiter)
+    entry->share->limiter->count_tokens(output_tokens, clock_.now());
   leave_queue(it->second, !it->second.cancelled);
   live_.erase(it);
 }

@@ -83,6 +83,8 @@ class RouterCore {
   Status unpin(const std::string& name);
   Status prefetch(const std::string& name);
   Status evict(const std::string& name);
+  // In place of the one that the name had; none if it limits nothing.
+  Status set_limit(const std::string& name, const VariantLimit& limit);
   Status set_budget(Tier tier, int64_t bytes);
 
   Result<ModelHandle> resolve(const std::string& model) const;
@@ -93,8 +95,9 @@ class RouterCore {
   Result<Submitted> submit(const ModelHandle& model, Request request);
   void cancel(Ticket ticket);
   void dispatched(Ticket ticket, const Result<RequestHandle>& handle);
-  void started(Ticket ticket);   // its first token came
-  void finished(Ticket ticket);  // its kFinished event came from the engine
+  void started(Ticket ticket);  // its first token came
+  // Its kFinished event came from the engine.
+  void finished(Ticket ticket, int64_t output_tokens = 0);
 
   void measured(VariantId id, const Result<VariantSize>& size);
   void load_ended(VariantId id, Result<VariantRef> variant, double took);
@@ -112,6 +115,7 @@ class RouterCore {
 
   size_t waiting() const { return waiting_; }  // for a variant
   size_t requests() const { return live_.size(); }
+  Result<VariantInfo> variant(const std::string& name) const;
   std::vector<VariantInfo> variants() const;
   CacheTierInfo tier(Tier tier) const { return cache_.tier(tier); }
   const CacheStats& cache_stats() const { return cache_.stats(); }
@@ -132,6 +136,7 @@ class RouterCore {
   Result<CatalogEntryRef> entry_for(const ModelHandle& model) const;
   void enter_cache(const CatalogEntryRef& entry);
   Status cannot_load(const CatalogEntry& entry, const Status& why);  // counted
+  void count(const Request& request, RequestLimiter& limiter) const;
   void unpark(LiveMap::iterator it);
   void leave_queue(Live& live, bool served);
   void end(Ticket ticket, FinishReason reason, Status status);

@@ -27,6 +27,11 @@ int64_t resident_bytes(const CacheEntryInfo& in_cache, VariantState state) {
 
 }  // namespace
 
+Result<VariantInfo> RouterCore::variant(const std::string& name) const {
+  ASSIGN_OR_RETURN(const CatalogEntryRef entry, find(name));
+  return info(*entry);
+}
+
 std::vector<VariantInfo> RouterCore::variants() const {
   std::vector<VariantInfo> out;
   for (const auto& [name, entry] : catalog_.entries()) out.push_back(info(*entry));
@@ -51,6 +56,7 @@ VariantInfo RouterCore::info(const CatalogEntry& entry) const {
   out.in_flight = in_cache.in_flight;
   out.rate = rate_.rate(in_cache.priority, now);
   if (in_cache.last_use != TimePoint{}) out.idle_seconds = seconds(now - in_cache.last_use);
+  if (entry.share->limiter) out.limit = entry.share->limiter->limit();
   out.retry_seconds = std::max(0.0, seconds(in_cache.next_try - now));
   return out;
 }

@@ -35,6 +35,8 @@ const char* route_name(Route route) {
       return "/ready";
     case Route::kMetrics:
       return "/metrics";
+    case Route::kAdmin:
+      return "/admin";
     case Route::kOther:
       return "other";
   }

@@ -28,6 +28,7 @@ enum class Route {
   kHealth,
   kReady,
   kMetrics,
+  kAdmin,  // all of the admin listener
   kOther
 };
 const char* route_name(Route route);

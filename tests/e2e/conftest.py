@@ -57,10 +57,10 @@ class Server:
             time.sleep(0.05)
         raise AssertionError(f"not ready:\n{self.log()}")
 
-    def request(self, method: str, path: str, body=None, headers=None, raw: bytes | None = None, timeout=60):
-        """(status, headers, text); status 0 if there was no connection."""
+    def request(self, method: str, path: str, body=None, headers=None, raw: bytes | None = None, timeout=60, url=None):
+        """(status, headers, text); status 0 if there was no connection. url: another listener's."""
         data = raw if raw is not None else (json.dumps(body).encode() if body is not None else None)
-        request = urllib.request.Request(self.url + path, data=data, method=method,
+        request = urllib.request.Request((url or self.url) + path, data=data, method=method,
                                          headers={"Content-Type": "application/json", **(headers or {})})
         try:
             with urllib.request.urlopen(request, timeout=timeout * SLOW) as answer:

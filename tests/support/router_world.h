@@ -100,14 +100,15 @@ class RouterWorld {
     run();
   }
   // The engine ends a request; the last copy of its handle goes with it.
-  void finish(size_t number, FinishReason reason = FinishReason::kStop, Status status = {}) {
+  void finish(size_t number, FinishReason reason = FinishReason::kStop, Status status = {},
+              int64_t output_tokens = 0) {
     const auto it = engine.find(number);
     ASSERT_NE(it, engine.end());
     Request request = std::move(it->second);
     engine.erase(it);
     asked[number].in_engine = false;
     request.variant.reset();
-    core.finished(asked[number].ticket);
+    core.finished(asked[number].ticket, output_tokens);
     request.on_event(ended_event(reason, std::move(status)));
     tick();
   }

@@ -3,27 +3,20 @@
 #include <utility>
 
 #include "base/log.h"
+#include "server/api_keys.h"
 #include "server/openai/cors.h"
 #include "server/openai/generation.h"
 #include "server/openai/ids.h"
 #include "server/openai/models.h"
 #include "server/openai/routes.h"
 #include "server/openai/tokenize.h"
+#include "server/request_target.h"
 
 namespace deltad {
 namespace {
 
 // Bodies beyond this are parsed and tokenized beside the I/O threads, which others wait for.
 constexpr size_t kLargeBody = 64u << 10;
-
-// Does not tell by its time how much of the key was right.
-bool same_key(std::string_view a, std::string_view b) {
-  unsigned difference = a.size() == b.size() ? 0 : 1;
-  for (size_t i = 0; i < a.size() && !b.empty(); ++i) {
-    difference |= static_cast<unsigned char>(a[i] ^ b[i % b.size()]);
-  }
-  return difference == 0;
-}
 
 // One request whose answer takes work in proportion to its body.
 struct Job {
@@ -85,17 +78,6 @@ ApiError OpenAiApi::serving_now(Serving* serving) const {
   return {};
 }
 
-bool OpenAiApi::key_is_right(const HttpRequest& request) const {
-  if (options_.api_keys.empty()) return true;
-  static constexpr std::string_view kBearer = "Bearer ";
-  const std::string* given = request.header("authorization");
-  if (given == nullptr || given->compare(0, kBearer.size(), kBearer) != 0) return false;
-  const std::string_view key = std::string_view(*given).substr(kBearer.size());
-  bool right = false;
-  for (const std::string& known : options_.api_keys) right |= same_key(key, known);
-  return right;
-}
-
 HttpHeaders OpenAiApi::common_headers(const HttpRequest& request,
                                       const std::string& request_id) const {
   HttpHeaders headers = cors_headers(options_.cors_origins, request);
@@ -104,8 +86,7 @@ HttpHeaders OpenAiApi::common_headers(const HttpRequest& request,
 }
 
 void OpenAiApi::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
-  const std::string* given = request.header("x-request-id");
-  std::string id = given != nullptr && valid_request_id(*given) ? *given : random_id("req-");
+  std::string id = request_id_of(request);
   const RouteMatch match = match_route(request.target);
   HttpHeaders headers = common_headers(request, id);
   if (request.method == "OPTIONS" && !match.allow.empty()) {
@@ -145,7 +126,7 @@ void OpenAiApi::answer(Route route, const std::string& model, HttpRequest reques
     default:
       break;
   }
-  if (!key_is_right(request)) {
+  if (!has_right_key(request, options_.api_keys)) {
     return reply->error(api_error(401, "The API key is missing or wrong."));
   }
   Serving serving;
@@ -200,8 +181,7 @@ void OpenAiApi::metrics_page(Reply& reply) {
 }
 
 HttpResponse OpenAiApi::reject(const HttpRequest& partial, int status, const std::string& message) {
-  const std::string* given = partial.header("x-request-id");
-  const std::string id = given != nullptr && valid_request_id(*given) ? *given : random_id("req-");
+  const std::string id = request_id_of(partial);
   const Route route = match_route(partial.target).route;
   metrics_.request_done(route, status);
   log_info("request id={} endpoint={} status={} refused", id, route_name(route), status);

@@ -37,7 +37,6 @@ class OpenAiApi final : public HttpHandler {
 
  private:
   ApiError serving_now(Serving* serving) const EXCLUDES(mutex_);
-  bool key_is_right(const HttpRequest& request) const;
   HttpHeaders common_headers(const HttpRequest& request, const std::string& request_id) const;
   void answer(Route route, const std::string& path, HttpRequest request,
               std::unique_ptr<Reply> reply);

@@ -46,6 +46,8 @@ int http_status(Code code) {
       return 400;
     case Code::kNotFound:
       return 404;
+    case Code::kConflict:
+      return 409;
     case Code::kResourceExhausted:
       return 429;
     case Code::kUnavailable:
@@ -99,6 +101,8 @@ ApiError api_error(int status, std::string message) {
     error.code = "invalid_api_key";
   } else if (status == 404) {
     error.type = "not_found_error";
+  } else if (status == 409) {
+    error.code = "conflict";
   } else if (status == 429) {
     error.type = "rate_limit_error";
     error.code = "rate_limit_exceeded";

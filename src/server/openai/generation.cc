@@ -72,6 +72,7 @@ Request Generation::make_request(size_t index) {
   Request request;
   request.id = choices_.size() == 1 ? reply_->request_id()
                                     : fmt::format("{}/{}", reply_->request_id(), index);
+  request.follows = index > 0;
   request.prompt = prompt.ids;
   request.sampling = sampling_;
   request.choice = static_cast<int32_t>(index % static_cast<size_t>(fields.n));

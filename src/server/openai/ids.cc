@@ -34,4 +34,9 @@ bool valid_request_id(std::string_view id) {
   return true;
 }
 
+std::string request_id_of(const HttpRequest& request) {
+  const std::string* given = request.header("x-request-id");
+  return given != nullptr && valid_request_id(*given) ? *given : random_id("req-");
+}
+
 }  // namespace deltad

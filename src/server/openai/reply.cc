@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -19,8 +20,10 @@ std::string milliseconds(double seconds) {
 
 std::string or_dash(const std::string& text) {
   if (text.empty()) return "-";
-  if (text.find_first_of(" \"=") == std::string::npos) return text;
-  return to_text(Json(text));
+  const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return c > ' ' && c != 0x7f && c != '"' && c != '=';
+  });
+  return plain ? text : to_text(Json(text));
 }
 
 bool is_probe(Route route) {

@@ -16,7 +16,5 @@ struct RouteMatch {
 
 // target: path and query, as sent.
 RouteMatch match_route(std::string_view target);
-// HEAD is allowed where GET is.
-bool method_allowed(std::string_view method, std::string_view allow);
 
 }  // namespace deltad

@@ -23,10 +23,13 @@ TEST(Config, ReadsEveryKey) {
   const Status status = read_config(R"(
 base: models/base
 base_name: smol
-variants: {coder: v/coder.delta.safetensors, team/legal: /v/legal}
+variants:
+  coder: v/coder.delta.safetensors
+  team/legal: {path: /v/legal, rate_limit: {requests_per_second: 0.5, burst: 3, tokens_per_minute: 600}}
 log: warning
 server: {listen: "[::1]:9000", io_threads: 3, real_time_io: false, max_body: 1MiB, max_connections: 10,
-         header_seconds: 2, idle_seconds: 3.5, drain_seconds: 4, cors_origins: [https://a, https://b], api_keys: [secret]}
+         header_seconds: 2, idle_seconds: 3.5, drain_seconds: 4, cors_origins: [https://a, https://b], api_keys: [secret],
+         admin: {listen: "0.0.0.0:9001", api_keys: [admin-secret]}}
 engine: {kv_cache: 512KiB, max_context: 100, max_step_rows: 64, max_running: 5, max_waiting: 6, step_milliseconds: 50,
          prefix_cache: false, age_seconds: 2.5, base_weight: 3, variant_weights: {coder: 0.5, team/legal: 2}}
 cpu: {threads: 2, pin: false, isa: avx2}
@@ -42,6 +45,8 @@ queue: {max_requests: 7, max_requests_per_variant: 3}
   EXPECT_EQ(config.variants[0].path, "/etc/deltad/v/coder.delta.safetensors");
   EXPECT_EQ(config.variants[1].name, "team/legal");
   EXPECT_EQ(config.variants[1].path, "/v/legal");
+  EXPECT_FALSE(config.variants[0].limit.any());
+  EXPECT_EQ(config.variants[1].limit, (VariantLimit{0.5, 3, 600}));
   EXPECT_EQ(config.log_level, LogLevel::kWarning);
   EXPECT_EQ(config.http.listen, "[::1]:9000");
   EXPECT_EQ(config.http.threads, 3);
@@ -53,6 +58,8 @@ queue: {max_requests: 7, max_requests_per_variant: 3}
   EXPECT_EQ(config.drain_seconds, 4);
   EXPECT_EQ(config.cors_origins, (std::vector<std::string>{"https://a", "https://b"}));
   EXPECT_EQ(config.api_keys, std::vector<std::string>{"secret"});
+  EXPECT_EQ(config.admin_listen, "0.0.0.0:9001");
+  EXPECT_EQ(config.admin_api_keys, std::vector<std::string>{"admin-secret"});
   EXPECT_EQ(config.engine.kv_bytes, 512 << 10);
   EXPECT_EQ(config.engine.max_context, 100);
   EXPECT_EQ(config.engine.max_step_rows, 64);
@@ -110,6 +117,39 @@ TEST(Config, NamesKeyLineAndWhatIsAllowed) {
   EXPECT_THAT(error_of("variant_cache: {memory: 0}\n"), HasSubstr("expected auto or a size"));
   EXPECT_THAT(error_of("base: [\n"), HasSubstr("not valid YAML"));
   EXPECT_THAT(error_of("- a\n- b\n"), HasSubstr("expected a map of keys"));
+}
+
+TEST(Config, TheAdminApiIsOffUnlessAskedForAndOpenOnlyOnThisMachine) {
+  EXPECT_EQ(Config().admin_listen, "");
+  const auto listen = [](const std::string& value) {
+    Config config;
+    const Status status =
+        read_config("server: {admin: {listen: \"" + value + "\"}}", "f.yaml", &config);
+    return status.ok() ? config.admin_listen : status.message();
+  };
+  EXPECT_EQ(listen("9001"), "127.0.0.1:9001");
+  for (const char* local : {"127.0.0.1:9001", "127.9.9.9:1", "[::1]:9001", "localhost:0"})
+    EXPECT_EQ(listen(local), local);
+  for (const char* open : {"0.0.0.0:9001", "[::]:9001", "10.0.0.1:9001", "myhost:9001"})
+    EXPECT_THAT(listen(open), HasSubstr("may be reached by others: give server.admin.api_keys"));
+  for (const char* wrong : {"nine", "70000", ":9001", "host:"})
+    EXPECT_THAT(listen(wrong), HasSubstr("key 'server.admin.listen': expected PORT or ADDRESS"));
+  EXPECT_THAT(error_of("server: {admin: {key: x}}\n"),
+              HasSubstr("unknown key 'server.admin.key'; allowed are listen, api_keys"));
+  EXPECT_THAT(error_of("server: {admin: 9001}\n"), HasSubstr("key 'server.admin': expected a map"));
+}
+
+TEST(Config, AVariantsRateLimitIsChecked) {
+  for (const char* wrong :
+       {"{}", "{path: ''}", "{rate_limit: {requests_per_second: 1}}", "{path: /v, weight: 2}",
+        "{path: /v, rate_limit: 3}", "{path: /v, rate_limit: {}}",
+        "{path: /v, rate_limit: {burst: 2}}", "{path: /v, rate_limit: {requests_per_second: 0}}",
+        "{path: /v, rate_limit: {requests_per_second: .inf}}",
+        "{path: /v, rate_limit: {requests_per_second: 1, burst: 1.5}}",
+        "{path: /v, rate_limit: {tokens_per_minute: 1, tokens: 2}}"})
+    EXPECT_THAT(error_of(std::string("variants:\n  a: ") + wrong + "\n"),
+                HasSubstr("line 2: key 'variants': expected a map of NAME: PATH or NAME: {path"))
+        << wrong;
 }
 
 TEST(Config, AMistakeChangesNothing) {

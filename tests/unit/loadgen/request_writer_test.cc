@@ -76,24 +76,5 @@ TEST(RequestWriter, MadeUpPromptsHaveTheirLengthAndDifferUnlessTheSeedIsTheSame)
   EXPECT_NE(one, prompts(2));
 }
 
-TEST(ServerUrl, IsTakenApart) {
-  const ServerUrl url = *parse_url("http://127.0.0.1:8080");
-  EXPECT_EQ(url.host_header(), "127.0.0.1:8080");
-  EXPECT_EQ(url.prefix, "");
-  EXPECT_EQ(parse_url("http://h")->port, "80");
-  EXPECT_EQ(parse_url("http://h:1/")->prefix, "");
-  EXPECT_EQ(parse_url("http://h:1/v1/")->prefix, "");
-  EXPECT_EQ(parse_url("http://h:1/a/b/v1")->prefix, "/a/b");
-  EXPECT_EQ(parse_url("http://[::1]:8")->host, "::1");
-  EXPECT_EQ(parse_url("http://[::1]:8")->host_header(), "[::1]:8");
-  for (const char* bad :
-       {"", "h:80", "https://h", "http://", "http://:80", "http://h:", "http://h:x",
-        "http://h:65536", "http://[::1", "http://[::1]8", "http://h/?a"}) {
-    const Status status = parse_url(bad).status();
-    EXPECT_EQ(status.code(), Code::kInvalidArgument) << bad;
-    EXPECT_THAT(status.message(), HasSubstr("http://HOST:PORT was expected")) << bad;
-  }
-}
-
 }  // namespace
 }  // namespace deltad::loadgen

@@ -139,8 +139,10 @@ TEST(DeltaCache, ALoadThatTookLessGivesTheRestBack) {
   CacheWorld world(options(30));
   const VariantId a = world.add("a", 20);
   world.want(a);
+  EXPECT_EQ(world.cache.tier(Tier::kDevice).loading, 20);
   world.end_load(a, Status(), 12);
   EXPECT_EQ(world.cache.tier(Tier::kDevice).used, 12);
+  EXPECT_EQ(world.cache.tier(Tier::kDevice).loading, 0);
 }
 
 TEST(DeltaCache, WhatCanNeverFitIsSaidWithItsBytes) {
@@ -166,9 +168,9 @@ TEST(DeltaCache, PinsAreKeptAndCounted) {
   world.want(b);
   EXPECT_EQ(world.items[b].failed, 1);
   EXPECT_THAT(world.items[b].error.message(), HasSubstr("of the budget of 30, 20 are pinned"));
-  EXPECT_EQ(world.cache.pin(b).code(), Code::kResourceExhausted);
+  EXPECT_EQ(world.cache.pin(b).code(), Code::kConflict);
   EXPECT_EQ(world.cache.set_budget(Tier::kDevice, 10).code(), Code::kResourceExhausted);
-  EXPECT_EQ(world.cache.evict(a).code(), Code::kUnavailable);
+  EXPECT_EQ(world.cache.evict(a).code(), Code::kConflict);
   world.cache.unpin(a);
   serve(world, b);
   EXPECT_FALSE(world.on_device(a));

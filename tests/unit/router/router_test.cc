@@ -228,7 +228,7 @@ TEST_F(RouterTest, AVariantIsMeasuredBeforeItIsLoaded) {
 TEST_F(RouterTest, VariantsComeChangeAndGo) {
   const std::string other =
       std::string(DELTAD_GOLDEN) + "/variants/llama/llama-matrix-1.delta.safetensors";
-  EXPECT_EQ(router_->add({"row", other}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(router_->add({"row", other}).code(), Code::kConflict);
   EXPECT_EQ(router_->add({"llama", other}).code(), Code::kInvalidArgument);
   EXPECT_EQ(router_->replace({"nobody", other}).code(), Code::kNotFound);
   EXPECT_EQ(router_->remove("nobody").code(), Code::kNotFound);
@@ -259,7 +259,7 @@ TEST_F(RouterTest, WhatIsInUseIsNotEvicted) {
   engine_.wait_for(1);
   EXPECT_TRUE(info("row").pinned);
   EXPECT_EQ(info("row").in_flight, 1);
-  EXPECT_EQ(router_->evict("row").code(), Code::kUnavailable);
+  EXPECT_EQ(router_->evict("row").code(), Code::kConflict);
   ASSERT_TRUE(router_->unpin("row").ok());
   EXPECT_THAT(router_->evict("row").message(), HasSubstr("in use by 1 requests"));
   engine_.finish(1, FinishReason::kStop);

@@ -37,13 +37,17 @@ class FakeRouter final : public Router {
     cancelled_.push_back(ticket - 1);
     changed_.notify_all();
   }
-  Status add(const VariantSource&) override { return unimplemented("not used"); }
-  Status replace(const VariantSource&) override { return unimplemented("not used"); }
-  Status remove(const std::string&) override { return unimplemented("not used"); }
-  Status pin(const std::string&) override { return unimplemented("not used"); }
-  Status unpin(const std::string&) override { return unimplemented("not used"); }
-  Status prefetch(const std::string&) override { return unimplemented("not used"); }
-  Status evict(const std::string&) override { return unimplemented("not used"); }
+  // Each is only written down, and answered with what change_result() was told.
+  Status add(const VariantSource& source) override { return changed("add", source); }
+  Status replace(const VariantSource& source) override { return changed("replace", source); }
+  Status remove(const std::string& name) override { return changed("remove", {name, ""}); }
+  Status pin(const std::string& name) override { return changed("pin", {name, ""}); }
+  Status unpin(const std::string& name) override { return changed("unpin", {name, ""}); }
+  Status prefetch(const std::string& name) override { return changed("prefetch", {name, ""}); }
+  Status evict(const std::string& name) override { return changed("evict", {name, ""}); }
+  Status set_limit(const std::string& name, const VariantLimit& limit) override {
+    return changed("limit", {name, "", limit});
+  }
   Status set_cache_bytes(int64_t) override { return unimplemented("not used"); }
   void shutdown(TimePoint) override {}
 
@@ -75,9 +79,35 @@ class FakeRouter final : public Router {
     }
     return stats;
   }
+  Result<VariantInfo> variant(const std::string& name) const override {
+    for (VariantInfo& info : variants())
+      if (info.name == name) return info;
+    // As one that has just been added.
+    for (const auto& [what, source] : changes())
+      if (what == "add" && source.name == name) {
+        VariantInfo info;
+        info.name = name;
+        info.path = source.path;
+        info.limit = source.limit;
+        return info;
+      }
+    return not_found("The model does not exist. Models: base, math, org/poet");
+  }
+  CacheTierInfo cache_tier(Tier tier) const override {
+    return tier == Tier::kDevice ? CacheTierInfo{5000, 1600, 600} : CacheTierInfo{};
+  }
   const std::string& base_name() const override { return base_; }
 
   // For tests.
+  using Change = std::pair<std::string, VariantSource>;
+  std::vector<Change> changes() const {
+    MutexLock lock(mutex_);
+    return changes_;
+  }
+  void change_result(Status status) {
+    MutexLock lock(mutex_);
+    change_result_ = std::move(status);
+  }
   void refuse(Status status, size_t after = 0) {
     MutexLock lock(mutex_);
     refusal_ = std::move(status);
@@ -133,6 +163,12 @@ class FakeRouter final : public Router {
   std::shared_ptr<TextAssets> text_assets() { return text_; }
 
  private:
+  Status changed(const char* what, VariantSource source) {
+    MutexLock lock(mutex_);
+    if (change_result_.ok()) changes_.emplace_back(what, std::move(source));
+    return change_result_;
+  }
+
   template <typename Condition>
   bool wait(Condition condition) NO_THREAD_SAFETY_ANALYSIS {
     const TimePoint deadline = Clock::real().now() + std::chrono::seconds(60);
@@ -145,13 +181,15 @@ class FakeRouter final : public Router {
 
   const std::string base_ = "base";
   const std::shared_ptr<TextAssets> text_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
   std::vector<std::shared_ptr<Request>> submitted_ GUARDED_BY(mutex_);
   std::vector<std::string> models_ GUARDED_BY(mutex_);
   std::vector<size_t> cancelled_ GUARDED_BY(mutex_);
   Status refusal_ GUARDED_BY(mutex_);
   size_t refuse_after_ GUARDED_BY(mutex_) = 0;
+  std::vector<Change> changes_ GUARDED_BY(mutex_);
+  Status change_result_ GUARDED_BY(mutex_);
 };
 
 class FakeEngine final : public Engine {

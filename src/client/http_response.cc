@@ -1,4 +1,4 @@
-#include "loadgen/http_response.h"
+#include "client/http_response.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <charconv>
 #include <utility>
 
-namespace deltad::loadgen {
+namespace deltad::client {
 namespace {
 
 constexpr size_t kMostHeadBytes = 64 << 10;
@@ -163,4 +163,4 @@ Status HttpResponse::closed() {
                             : "the server closed the connection without an answer");
 }
 
-}  // namespace deltad::loadgen
+}  // namespace deltad::client

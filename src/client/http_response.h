@@ -1,5 +1,6 @@
 // HttpResponse: one HTTP/1.1 response, cut anywhere, to its status and body. Small on purpose: what
-// the load generator needs of HTTP, without a library on the path that it measures. One thread.
+// the load generator needs of HTTP, without a library on the path that it measures. Others take it
+// from here. One thread.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 
 #include "base/status.h"
 
-namespace deltad::loadgen {
+namespace deltad::client {
 
 class HttpResponse {
  public:
@@ -51,4 +52,4 @@ class HttpResponse {
   uint64_t remaining_ = 0;
 };
 
-}  // namespace deltad::loadgen
+}  // namespace deltad::client

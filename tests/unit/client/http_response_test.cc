@@ -1,10 +1,10 @@
 // HTTP responses, cut everywhere, and what is none.
-#include "loadgen/http_response.h"
+#include "client/http_response.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace deltad::loadgen {
+namespace deltad::client {
 namespace {
 
 using ::testing::HasSubstr;
@@ -92,4 +92,4 @@ TEST(HttpResponse, WhatIsNotHttpIsAnError) {
 }
 
 }  // namespace
-}  // namespace deltad::loadgen
+}  // namespace deltad::client

@@ -1,0 +1,29 @@
+// One HTTP request and its whole answer, over a connection of its own. Blocks. Any thread.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "client/connect.h"
+#include "client/server_url.h"
+
+namespace deltad::client {
+
+struct HttpCall {
+  std::string method = "GET";
+  std::string path;     // from the root, after the URL's prefix; encoded
+  std::string body;     // JSON; "": none
+  std::string api_key;  // "": none is sent
+};
+
+struct HttpAnswer {
+  int status = 0;
+  std::string body;
+};
+
+// An answer with any status is an answer; kUnavailable or kInvalidArgument (not HTTP) if there is
+// none. timeout_s: without any progress.
+Result<HttpAnswer> call(const ServerUrl& url, const SocketAddress& address, const HttpCall& call,
+                        double timeout_s);
+
+}  // namespace deltad::client

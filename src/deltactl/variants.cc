@@ -1,0 +1,197 @@
+// deltactl variants: the variants of a running deltad, through its admin API. Loads nothing itself.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "client/error_message.h"
+#include "client/http_call.h"
+#include "deltactl/commands.h"
+#include "deltactl/console.h"
+
+namespace deltad {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kTimeout = 30;  // seconds
+
+struct Options {
+  std::string server, api_key, name, path;
+  bool replace = false, json = false;
+};
+
+std::string percent_encoded(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       c == '-' || c == '.' || c == '_' || c == '~';
+    out += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return out;
+}
+
+std::string variant_path(const std::string& name, const std::string& action = "") {
+  return "/admin/v1/variants/" + percent_encoded(name) + action;
+}
+
+Status refused(int status, std::string message) {
+  switch (status) {
+    case 400:
+    case 401:
+    case 403:
+    case 405:
+      return invalid_argument(std::move(message));
+    case 404:
+      return not_found(std::move(message));
+    case 409:
+      return conflict(std::move(message));
+    case 429:
+    case 503:
+    case 504:
+      return unavailable(std::move(message));
+    default:
+      return internal_error(fmt::format("status {}: {}", status, message));
+  }
+}
+
+// The answer's document, or why there is none.
+Result<Json> ask(const Options& options, std::string method, std::string path,
+                 const Json& body = nullptr) {
+  ASSIGN_OR_RETURN(const client::ServerUrl url, client::parse_url(options.server));
+  ASSIGN_OR_RETURN(const client::SocketAddress address, client::find_server(url, kTimeout));
+  client::HttpCall call;
+  call.method = std::move(method);
+  call.path = std::move(path);
+  call.api_key = options.api_key;
+  if (!body.is_null()) call.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
+  ASSIGN_OR_RETURN(const client::HttpAnswer answer, client::call(url, address, call, kTimeout));
+  if (answer.status < 200 || answer.status > 299) {
+    simdjson::dom::parser parser;
+    return refused(answer.status, client::error_message(parser, answer.body));
+  }
+  Json json = Json::parse(answer.body, nullptr, false);
+  if (json.is_discarded())
+    return internal_error(fmt::format("{} does not answer with JSON", url.host_header()));
+  return json;
+}
+
+std::string ago(const Json& idle) {
+  if (idle.is_null()) return "never";
+  const double seconds = idle.get<double>();
+  if (seconds < 120) return fmt::format("{:.0f} s", seconds);
+  if (seconds < 7200) return fmt::format("{:.0f} min", seconds / 60);
+  return fmt::format("{:.0f} h", seconds / 3600);
+}
+
+void print_table(const Json& variants) {
+  size_t width = 4;
+  for (const Json& v : variants) width = std::max(width, v.at("name").get<std::string>().size());
+  fmt::print("{:<{}}  {:<10}  {:>10}  {:<6}  {:>7}  {:>7}  {:>8}  {:>8}  {}\n", "name", width,
+             "state", "size", "pinned", "running", "waiting", "req/s", "unused", "path");
+  for (const Json& v : variants) {
+    const int64_t bytes = v.at("bytes").get<int64_t>();
+    fmt::print("{:<{}}  {:<10}  {:>10}  {:<6}  {:>7}  {:>7}  {:>8.3f}  {:>8}  {}\n",
+               v.at("name").get<std::string>(), width, v.at("state").get<std::string>(),
+               bytes > 0 ? human_bytes(bytes) : "-", v.at("pinned").get<bool>() ? "yes" : "no",
+               v.at("in_flight").get<int64_t>(), v.at("waiting").get<int64_t>(),
+               v.at("requests_per_second").get<double>(), ago(v.at("idle_seconds")),
+               v.at("path").get<std::string>());
+    if (!v.at("error").is_null())
+      fmt::print("{:<{}}  next try in {:.0f} s: {}\n", "", width,
+                 v.at("retry_seconds").get<double>(), v.at("error").get<std::string>());
+  }
+}
+
+Result<int> list(const Options& options) {
+  ASSIGN_OR_RETURN(const Json json, ask(options, "GET", "/admin/v1/variants"));
+  if (options.json)
+    print_json(json);
+  else
+    print_table(json.at("data"));
+  return 0;
+}
+
+// Prints what came of a change.
+Result<int> report(const Options& options, const Result<Json>& answer, const char* done) {
+  if (!answer.ok()) return answer.status();
+  if (options.json)
+    print_json(*answer);
+  else
+    fmt::print("{}: {}\n", options.name, done);
+  return 0;
+}
+
+Result<int> add(const Options& options) {
+  Json body = {{"name", options.name},
+               {"path", std::filesystem::absolute(options.path).lexically_normal().string()}};
+  if (options.replace) body["replace"] = true;
+  return report(options, ask(options, "POST", "/admin/v1/variants", body),
+                options.replace ? "added or replaced" : "added");
+}
+
+Result<int> remove(const Options& options) {
+  return report(options, ask(options, "DELETE", variant_path(options.name)), "removed");
+}
+
+void add_command(CLI::App* parent, int* exit_code, const std::string& name, const char* help,
+                 std::function<void(CLI::App*, Options*)> arguments,
+                 std::function<Result<int>(const Options&)> run) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = parent->add_subcommand(name, help);
+  command
+      ->add_option("--server", options->server,
+                   "The admin listener: http://HOST:PORT (server.admin.listen)")
+      ->required();
+  command->add_option("--api-key", options->api_key, "Its key (default: $DELTAD_ADMIN_KEY)")
+      ->envname("DELTAD_ADMIN_KEY");
+  add_json_option(command, &options->json);
+  arguments(command, options.get());
+  run_command(command, exit_code, &options->json,
+              [options, run = std::move(run)] { return run(*options); });
+}
+
+void add_name(CLI::App* command, Options* options) {
+  command->add_option("name", options->name, "The variant's name")->required();
+}
+
+}  // namespace
+
+void add_variants(CLI::App& app, int* exit_code) {
+  CLI::App* parent =
+      app.add_subcommand("variants", "List and change the variants of a running deltad");
+  parent->require_subcommand(1);
+  add_command(
+      parent, exit_code, "list", "Show all variants and their state", [](CLI::App*, Options*) {},
+      list);
+  add_command(
+      parent, exit_code, "add", "Add a variant; it is loaded when it is first asked for",
+      [](CLI::App* command, Options* options) {
+        add_name(command, options);
+        command
+            ->add_option("path", options->path,
+                         "Its file or folder, as the server's machine has it")
+            ->required();
+        command->add_flag("--replace", options->replace, "Take the place of one of this name");
+      },
+      add);
+  add_command(parent, exit_code, "rm", "Remove a variant; running requests end on it", add_name,
+              remove);
+  struct Action {
+    const char *name, *done, *help;
+  };
+  for (const Action& action : {
+           Action{"pin", "pinned", "Load a variant and keep it in memory"},
+           Action{"unpin", "unpinned", "Let a pinned variant make room again"},
+           Action{"prefetch", "is being loaded", "Load a variant before it is asked for"},
+           Action{"evict", "evicted", "Take an idle variant out of memory"},
+       })
+    add_command(
+        parent, exit_code, action.name, action.help, add_name, [action](const Options& options) {
+          const std::string path = variant_path(options.name, std::string("/") + action.name);
+          return report(options, ask(options, "POST", path), action.done);
+        });
+}
+
+}  // namespace deltad

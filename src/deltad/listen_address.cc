@@ -1,0 +1,29 @@
+#include "deltad/listen_address.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+
+#include <cstring>
+
+namespace deltad {
+
+Status check_listen(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  const std::string address = text.substr(0, colon == std::string::npos ? 0 : colon);
+  const std::string port = colon == std::string::npos ? "" : text.substr(colon + 1);
+  const bool digits = !port.empty() && port.size() <= 5 &&
+                      port.find_first_not_of("0123456789") == std::string::npos;
+  if (address.empty() || !digits || std::stoi(port) > 65535)
+    return invalid_argument(
+        fmt::format("'{}' is not ADDRESS:PORT (such as 127.0.0.1:8080 or [::1]:8080)", text));
+  return Status();
+}
+
+bool is_loopback(const std::string& listen) {
+  const std::string host = listen.substr(0, listen.rfind(':'));
+  in_addr v4{};
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  return host == "localhost" || host == "[::1]";
+}
+
+}  // namespace deltad

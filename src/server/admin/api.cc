@@ -1,0 +1,129 @@
+#include "server/admin/api.h"
+
+#include <utility>
+
+#include "base/log.h"
+#include "server/admin/actions.h"
+#include "server/api_keys.h"
+#include "server/openai/ids.h"
+#include "server/openai/reply.h"
+
+namespace deltad {
+namespace {
+
+// One request that has been let in.
+struct Job {
+  Serving serving;
+  AdminRoute route;
+  std::string body;
+  std::unique_ptr<Reply> reply;
+
+  AdminAnswer answer;
+  ApiError error;
+
+  // Reading nothing but memory, and changing nothing.
+  bool quick() const {
+    switch (route.action) {
+      case AdminAction::kModels:
+      case AdminAction::kCache:
+      case AdminAction::kList:
+      case AdminAction::kGet:
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  void work() { error = perform(serving, route, body, &answer); }
+
+  void finish() {
+    reply->record().model = answer.variant;
+    if (error) return reply->error(error);
+    if (!quick())
+      log_info("admin id={} action={} variant={}", reply->request_id(),
+               admin_action_name(route.action), answer.variant);
+    if (answer.text.empty())
+      reply->json(answer.status, answer.json);
+    else
+      reply->text(answer.status, "text/plain; charset=utf-8", answer.text);
+  }
+};
+
+}  // namespace
+
+AdminApi::AdminApi(std::vector<std::string> api_keys, ServerMetrics& metrics)
+    : api_keys_(std::move(api_keys)), metrics_(metrics) {}
+
+void AdminApi::set_ready(const Serving& serving) {
+  MutexLock lock(mutex_);
+  serving_ = serving;
+}
+
+void AdminApi::set_not_ready(std::string reason) {
+  MutexLock lock(mutex_);
+  serving_.reset();
+  reason_ = std::move(reason);
+}
+
+ApiError AdminApi::serving_now(Serving* serving) const {
+  MutexLock lock(mutex_);
+  if (!serving_) return api_error(503, reason_);
+  *serving = *serving_;
+  return {};
+}
+
+ApiError AdminApi::admit(const HttpRequest& request, const AdminRoute& route) const {
+  if (request.header("origin") != nullptr) {
+    ApiError error = api_error(403, "The admin API does not answer web pages.");
+    error.code = "forbidden";
+    return error;
+  }
+  if (route.action == AdminAction::kHealth) return {};
+  if (!has_right_key(request, api_keys_)) return api_error(401, "The API key is missing or wrong.");
+  if (route.allow.empty()) {
+    ApiError error = api_error(404, "There is no such endpoint.");
+    error.type = "invalid_request_error";
+    error.code = "unknown_url";
+    return error;
+  }
+  if (route.action == AdminAction::kNone) {
+    ApiError error = api_error(405, "This endpoint does not take that method.");
+    error.code = "method_not_allowed";
+    return error;
+  }
+  return {};
+}
+
+void AdminApi::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+  const AdminRoute route = match_admin_route(request.method, request.target);
+  std::string id = request_id_of(request);
+  HttpHeaders headers = {{"X-Request-Id", id}};
+  const ApiError refused = admit(request, route);
+  if (refused.status == 405) headers.emplace_back("Allow", route.allow);
+  auto reply = std::make_unique<Reply>(exchange, Route::kAdmin, std::move(id), std::move(headers),
+                                       request.received, metrics_);
+  if (refused) return reply->error(refused);
+  if (route.action == AdminAction::kHealth) return reply->json(200, Json{{"status", "ok"}});
+  auto job = std::make_shared<Job>();
+  if (const ApiError error = serving_now(&job->serving)) return reply->error(error);
+  job->route = route;
+  job->body = std::move(request.body);
+  job->reply = std::move(reply);
+  if (job->quick()) {
+    job->work();
+    return job->finish();
+  }
+  exchange->post_aside([job, exchange] {
+    job->work();
+    exchange->post([job] { job->finish(); });
+  });
+}
+
+HttpResponse AdminApi::reject(const HttpRequest& partial, int status, const std::string& message) {
+  const std::string id = request_id_of(partial);
+  metrics_.request_done(Route::kAdmin, status);
+  log_info("request id={} endpoint={} status={} refused", id, route_name(Route::kAdmin), status);
+  return error_response(api_error(status, message), {{"X-Request-Id", id}});
+}
+
+}  // namespace deltad

@@ -1,0 +1,40 @@
+// The paths of the admin listener. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace deltad {
+
+enum class AdminAction {
+  kNone,
+  kHealth,
+  kModels,
+  kCache,
+  kList,
+  kGet,
+  kAdd,
+  kReplace,
+  kRemove,
+  kPin,
+  kUnpin,
+  kPrefetch,
+  kEvict,
+  kLimit,
+  kLoadAdapter,  // vLLM's names for adding and removing
+  kUnloadAdapter
+};
+const char* admin_action_name(AdminAction action);
+
+struct AdminRoute {
+  AdminAction action = AdminAction::kNone;  // kNone: no such path, or not with that method
+  std::string_view allow;                   // methods, as in the Allow header; empty: no such path
+  std::string name;                         // of the variant, decoded; may contain slashes
+};
+
+// target: path and query, as sent. The last part of /admin/v1/variants/NAME/pin is an action only
+// for the method that the action has and after a slash that is not encoded: so GET …/a/pin and POST
+// …/a%2Fpin/evict are about a variant "a/pin".
+AdminRoute match_admin_route(std::string_view method, std::string_view target);
+
+}  // namespace deltad
