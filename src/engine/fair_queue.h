@@ -46,6 +46,8 @@ struct Flow {
   uint64_t behind = 0;                  // the last step after which it wanted more
 
   double key() const { return counter + entry; }
+  // Served less than those that always want more.
+  bool has_credit() const;
 };
 
 struct FlowByKey {
@@ -66,15 +68,20 @@ struct FlowClass {
   std::set<Flow*, FlowByKey> waiting;                            // flows with waiting sequences
   double waiting_weight = 0;                                     // of these
   std::unordered_map<std::string, std::unique_ptr<Flow>> flows;  // by digest
-  std::set<std::pair<double, Flow*>> idle;  // without sequences, but ahead of the virtual time
+  std::set<std::pair<double, Flow*>> idle;  // without sequences; until when they owe
   double virtual_time = 0;                  // counters below it are lifted when they come back
   // Within advance: the least counter of those that want more, if any; and the most.
   bool backlog = false;
   double least = 0, most = 0;
 };
 
+inline bool Flow::has_credit() const { return counter < home->virtual_time; }
+
 class FairQueue {
  public:
+  // Tokens per weight that a flow may be ahead of the others when it comes back.
+  explicit FairQueue(double credit = 0) : credit_(credit) {}
+
   // Gives a sequence its flow, which it has until leave().
   void join(Sequence* sequence, double weight);
   void leave(Sequence* sequence);
@@ -84,6 +91,7 @@ class FairQueue {
   // It waits no longer: admitted, or ended.
   void erase(Sequence* sequence);
 
+  double credit() const { return credit_; }
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
   bool contains(Sequence* sequence) const;
@@ -103,6 +111,10 @@ class FairQueue {
   void advance(const std::vector<Sequence*>& running);
 
  private:
+  // No counter of a flow that wants nothing more is below it.
+  double floor(const FlowClass& in) const { return in.virtual_time - credit_; }
+  // The virtual time from which on it is as if the flow had never been there.
+  double owes_until(const Flow& flow) const { return flow.counter + credit_; }
   void unlink(Flow* flow);
   void link(Flow* flow);
   template <typename Change>
@@ -110,6 +122,7 @@ class FairQueue {
 
   std::map<int32_t, FlowClass> classes_;
   std::set<Flow*, FlowByAge> by_age_;
+  double credit_;
   size_t size_ = 0;
   uint64_t step_ = 0;
 };

@@ -45,7 +45,8 @@ struct Sequence {
   std::vector<int32_t> blocks;
   uint64_t admission = 0;  // order of admissions
   uint64_t turn = 0;       // order of the last steps with a row of it; the least waits longest
-  bool preempted = false;  // ever
+  bool preempted = false;   // ever
+  bool took_place = false;  // ever: others were preempted for it
 
   Flow* flow = nullptr;    // whose tokens it takes (fair_queue.h)
   int32_t charged = 0;     // leading tokens that its flow has paid for
