@@ -27,8 +27,8 @@ Planner::Planner(const SchedulerState& state)
       count_(static_cast<int32_t>(state.running.size())) {}
 
 StepPlan Planner::run() {
-  choose_variants();
   group();
+  choose_variants();
   make_room();
   plan_generating();
   plan_prompts();
@@ -40,17 +40,21 @@ StepPlan Planner::run() {
 // With more distinct variants than slots, those go whose sequences have waited longest; the base
 // needs no slot.
 void Planner::choose_variants() {
-  std::unordered_map<const Variant*, uint64_t> turns;
-  for (const Sequence* s : state_.running) {
-    if (s->variant() == nullptr) continue;
-    const auto [at, added] = turns.emplace(s->variant(), s->turn);
-    if (!added) at->second = std::min(at->second, s->turn);
+  std::vector<std::pair<const Variant*, uint64_t>> order;  // with the longest wait
+  for (const Work& work : works_) {
+    uint64_t turn = work.running.front()->turn;
+    for (const Sequence* s : work.running) turn = std::min(turn, s->turn);
+    if (const Variant* variant = work.running.front()->variant()) order.push_back({variant, turn});
   }
-  std::vector<std::pair<uint64_t, const Variant*>> order;
-  for (const auto& [variant, turn] : turns) order.push_back({turn, variant});
+  // A variant has a flow in each class.
+  std::sort(order.begin(), order.end());
+  order.erase(std::unique(order.begin(), order.end(),
+                          [](const auto& a, const auto& b) { return a.first == b.first; }),
+              order.end());
   if (static_cast<int32_t>(order.size()) > options_.max_slots)
-    std::sort(order.begin(), order.end());
-  for (const auto& [turn, variant] : order) {
+    std::sort(order.begin(), order.end(),
+              [](const auto& a, const auto& b) { return a.second < b.second; });
+  for (const auto& [variant, turn] : order) {
     if (!slot_left()) break;
     chosen_.insert(variant);
   }
@@ -62,6 +66,7 @@ size_t Planner::work_of(const Flow* flow) {
     works_.push_back({});
     works_.back().flow = flow;
     works_.back().counter = flow->counter;
+    works_.back().running.reserve(static_cast<size_t>(flow->members) - flow->waiting.size());
     works_.back().next_waiting = flow->waiting.begin();
   }
   return at->second;
@@ -91,7 +96,7 @@ void Planner::note_preempted(Sequence* s) {
 
 void Planner::add_rows(Sequence* s, int32_t first, int32_t rows) {
   const Variant* variant = s->variant();
-  if (variant != nullptr && present_.insert(variant).second)
+  if (variant != nullptr && present_.insert(variant))
     delta_bytes_ += static_cast<double>(variant->bytes);
   plan_.rows.push_back({s, first, rows, -1});
 }
@@ -99,11 +104,12 @@ void Planner::add_rows(Sequence* s, int32_t first, int32_t rows) {
 void Planner::plan_generating() {
   size_t ready_count = 0;
   for (Work& work : works_) {
+    const bool slot = !work.running.empty() && has_slot(work.running.front());
+    work.generating.reserve(work.running.size());
     for (Sequence* s : work.running) {
-      if (is_preempted(s)) continue;
       if (!s->generating())
         work.prompts.push_back(s);
-      else if (has_slot(s))
+      else if (slot)
         work.generating.push_back(s);
     }
     std::sort(work.prompts.begin(), work.prompts.end(), Sooner());
@@ -211,12 +217,18 @@ void Planner::fill_up() {
 
 void Planner::assign_slots() {
   std::unordered_map<const Variant*, int32_t> slots;
+  const Variant* last = nullptr;  // most rows of one flow stand together
+  int32_t last_slot = -1;
   for (PlannedRows& r : plan_.rows) {
     const Variant* variant = r.sequence->variant();
     if (variant == nullptr) continue;
-    const auto [at, added] = slots.emplace(variant, static_cast<int32_t>(plan_.slots.size()));
-    if (added) plan_.slots.push_back(variant);
-    r.slot = at->second;
+    if (variant != last) {
+      last = variant;
+      const auto [at, added] = slots.emplace(variant, static_cast<int32_t>(plan_.slots.size()));
+      if (added) plan_.slots.push_back(variant);
+      last_slot = at->second;
+    }
+    r.slot = last_slot;
   }
   CHECK(static_cast<int32_t>(plan_.slots.size()) <= options_.max_slots, "too many slots planned");
   std::stable_sort(plan_.rows.begin(), plan_.rows.end(),

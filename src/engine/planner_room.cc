@@ -29,8 +29,12 @@ void Planner::make_room() {
     break;
   }
   int32_t heads = 0;
-  for (auto flow = in->waiting.begin(); flow != in->waiting.end() && heads < kMostHeads; ++flow)
-    if (*flow != oldest) ++heads, grant(*(*flow)->waiting.begin());
+  for (auto flow = in->waiting.begin(); flow != in->waiting.end() && heads < kMostHeads; ++flow) {
+    if (*flow == oldest) continue;
+    if (!open_ && nothing_to_take(**flow)) break;
+    ++heads;
+    grant(*(*flow)->waiting.begin());
+  }
   ledger_.give(std::exchange(passed_over_, 0));
 }
 
@@ -41,10 +45,11 @@ void Planner::grant(Sequence* head) {
     granted_.emplace(head, Grant{needed, false});
   } else if (!take_places(head)) {
     // Strictly in order: what is free stays so for this one, so that a long prompt that waits for
-    // memory is not overtaken for ever. Those behind it get what they take from others.
+    // memory is not overtaken for ever. Those behind it need places that they take from others.
     open_ = false;
-    passed_over_ += ledger_.available();
-    ledger_.take(ledger_.available());
+    const int32_t kept = std::min(needed, ledger_.available());
+    ledger_.take(kept);
+    passed_over_ += kept;
     return;
   }
   work_of(head->flow);  // among those whose prompts are planned
@@ -61,8 +66,8 @@ int32_t Planner::needed_blocks(const Sequence* s) {
 }
 
 // Takes places and memory for it, if it gets enough. A sequence does so once in its life, and only
-// from flows that stay ahead of its own when its prompt is paid for, by half of the credit at least:
-// so places do not go back and forth.
+// from flows that stay ahead of its own when its prompt is paid for, by half of the credit at
+// least: so places do not go back and forth.
 bool Planner::take_places(Sequence* head) {
   if (head->took_place) return false;
   const double counter = counter_with(head);
@@ -93,15 +98,23 @@ bool Planner::take_places(Sequence* head) {
   return true;
 }
 
-// What its flow's counter would be, at which it may take a place.
+// What the counter of a flow must be for it to take a place from that one.
 double Planner::counter_with(const Sequence* head) const {
   int64_t unpaid = 0;
   const auto own = work_index_.find(head->flow);
   if (own != work_index_.end())
     for (const Sequence* s : works_[own->second].running) unpaid += s->size() - s->charged;
   const double credit = state_.waiting.credit(), weight = head->flow->weight;
-  return head->flow->counter + static_cast<double>(unpaid) / weight +
+  return head->flow->key() + static_cast<double>(unpaid) / weight +
          std::clamp((head->size() - head->charged) / weight, credit / 2, credit);
+}
+
+// For a flow, and so for those behind it in line.
+bool Planner::nothing_to_take(const Flow& flow) {
+  const Work* from = furthest_ahead();
+  return from == nullptr || from->flow->priority < flow.priority ||
+         (from->flow->priority == flow.priority &&
+          from->flow->counter < flow.key() + state_.waiting.credit() / 2);
 }
 
 Planner::Work* Planner::furthest_ahead() {

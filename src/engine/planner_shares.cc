@@ -28,20 +28,21 @@ std::optional<int32_t> Planner::most_urgent_prompts() const {
   return most;
 }
 
-// Prompts always keep some rows, and more if they are owed more: those of flows with credit come
-// before generating rows of flows without, beyond that each flow has its share (fair_share.h).
+constexpr double kMostOnCredit = 0.75;  // of a step: what goes on does not stand still
+
+// Prompts always keep some rows, and more if they are owed more: what each flow's share leaves them
+// (fair_share.h), or what is left when flows with credit go before those without.
 size_t Planner::generating_allowed(size_t ready) {
   double bytes = 0;
-  std::unordered_set<const Variant*> variants;
+  VariantSet variants;
   for (const Work& work : works_) {
     if (work.generating.empty()) continue;
     const Variant* variant = work.generating.front()->variant();
-    if (variant != nullptr && variants.insert(variant).second)
+    if (variant != nullptr && variants.insert(variant))
       bytes += static_cast<double>(variant->bytes);
   }
   const StepCost& cost = state_.cost;
-  longest_ =
-      std::max(options_.step_seconds, cost.seconds(static_cast<int32_t>(ready), 0, bytes));
+  longest_ = std::max(options_.step_seconds, cost.seconds(static_cast<int32_t>(ready), 0, bytes));
   const auto all = static_cast<size_t>(options_.max_step_rows);
   const std::optional<int32_t> priority = most_urgent_prompts();
   if (!priority) return std::min(ready, all);
@@ -80,9 +81,11 @@ size_t Planner::generating_allowed(size_t ready) {
   const bool waits_with_credit = open && (*at->second.waiting.begin())->has_credit();
   const SharedOut first =
       share_out(std::move(with_credit), waits_with_credit ? only_wait : 0, capacity);
-  const SharedOut then = share_out(std::move(without), waits_with_credit ? 0 : only_wait, first.left);
+  const SharedOut then =
+      share_out(std::move(without), waits_with_credit ? 0 : only_wait, first.left);
   const double fair = share_out(std::move(all_flows), only_wait, capacity).prompts;
-  const double owed = std::max(fair, std::min(first.prompts + then.prompts, 0.75)) / per_prompt;
+  const double owed =
+      std::max(fair, std::min(first.prompts + then.prompts, kMostOnCredit)) / per_prompt;
   owed_rows_ = static_cast<int32_t>(
       std::min({owed, static_cast<double>(tokens), static_cast<double>(options_.max_step_rows)}));
   const double beside = std::max((1 - owed_rows_ * per_prompt) / per_generating, 0.0);

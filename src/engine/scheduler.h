@@ -36,8 +36,8 @@ struct SchedulerOptions {
   double step_seconds = 0.1;  // bound of a step with generating rows and prompt rows
   // Prompt rows with logits in one chunk: bounds the memory of logits.
   int32_t max_prompt_logit_rows = 64;
-  double age_seconds = 10;                        // whose prompts stand still for longer goes first
-  size_t base_bytes = 0;                          // of the base's weights; 0 if unknown
+  double age_seconds = 10;  // whose prompts stand still for longer goes first
+  size_t base_bytes = 0;    // of the base's weights; 0 if unknown
   double burst_tokens = 4096;
   double base_weight = 1;                         // shares of the tokens; > 0
   std::map<std::string, double> variant_weights;  // by the variant's name; others have 1

@@ -111,26 +111,28 @@ TEST_F(Scheduling, PlacesDoNotGoBackAndForth) {
 }
 
 TEST_F(Scheduling, PlacesAreTakenOnlyFromFlowsThatStayAhead) {
+  state.waiting = FairQueue(400);
   state.options.max_running = 2;
   Sequence* flood = generating(5, make_variant(1));
   generating(5, make_variant(1));
-  waiting(3000, 10, make_variant(2));
-  state.waiting.charge(flood->flow, 2900);
+  waiting(300, 10, make_variant(2));
+  state.waiting.charge(flood->flow, 299);
   EXPECT_THAT(plan_step(state).preempted, IsEmpty()) << "its prompt alone is more than that";
-  state.waiting.charge(flood->flow, 100);
+  state.waiting.charge(flood->flow, 1);
   EXPECT_EQ(plan_step(state).preempted.size(), 1u);
 }
 
 TEST_F(Scheduling, WhatRunsOfAFlowCountsBeforeItTakesMorePlaces) {
+  state.waiting = FairQueue(400);
   state.options.max_running = 3;
   const VariantRef other = make_variant(2);
   Sequence* flood = generating(5, make_variant(1));
   generating(5, make_variant(1));
-  running(900, 0, other);
-  waiting(900, 10, other);
-  state.waiting.charge(flood->flow, 2900);  // half of the credit, and less than the 900 more
+  running(250, 0, other);
+  waiting(250, 10, other);
+  state.waiting.charge(flood->flow, 499);
   EXPECT_THAT(plan_step(state).preempted, IsEmpty());
-  state.waiting.charge(flood->flow, 100);
+  state.waiting.charge(flood->flow, 1);
   EXPECT_EQ(plan_step(state).preempted.size(), 1u);
 }
 
@@ -172,7 +174,12 @@ TEST_F(Scheduling, AFloodGivesBackItsOwnMemoryBeforeThatOfOthers) {
   EXPECT_THAT(plan.grown, ElementsAre(other));
 }
 
-TEST_F(Scheduling, PromptsOfFlowsWithCreditComeBeforeGeneratingRowsOfAFlood) {
+class LargeCache : public Scheduling {
+ protected:
+  LargeCache() : Scheduling(256) {}
+};
+
+TEST_F(LargeCache, PromptsOfFlowsWithCreditComeBeforeGeneratingRowsOfAFlood) {
   state.options.max_step_rows = 64;
   state.options.step_seconds = 10;
   Sequence* flood = nullptr;
@@ -187,7 +194,7 @@ TEST_F(Scheduling, PromptsOfFlowsWithCreditComeBeforeGeneratingRowsOfAFlood) {
   EXPECT_EQ(plan.generating_rows, 48);
 }
 
-TEST_F(Scheduling, GeneratingRowsKeepAQuarterWhateverCreditOthersHave) {
+TEST_F(LargeCache, GeneratingRowsKeepAQuarterWhateverCreditOthersHave) {
   state.options.max_step_rows = 64;
   state.options.step_seconds = 10;
   Sequence* flood = nullptr;
@@ -220,7 +227,7 @@ TEST_F(Scheduling, MemoryIsTakenFromAFlowAboveItsShareOnlyIfItIsEnough) {
   EXPECT_EQ(plan.admitted.size(), 1u);
   EXPECT_EQ(rows(plan).at(old), 1);
   state.waiting.erase(owned.back().get());
-  waiting(400, 10, make_variant(3));
+  waiting(600, 10, make_variant(3));
   EXPECT_THAT(plan_step(state).preempted, IsEmpty()) << "even both would not be enough";
 }
 
