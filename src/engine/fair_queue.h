@@ -6,14 +6,22 @@
 // was served divided by its weight; the least goes first. This is VTC (Sheng et al., "Fairness in
 // Serving Large Language Models", OSDI 2024) with the virtual time of start-time fair queueing
 // (Goyal, Vin, Cheng, SIGCOMM 1996) for its counter lift: who did not want its share does not save
-// it up. Deficit round robin (Shreedhar, Varghese, SIGCOMM 1995) must know a request's cost before
-// it grants it, and nobody knows how long an answer gets; a counter is charged as tokens are
-// computed.
+// it up, but for a bounded credit. Deficit round robin (Shreedhar, Varghese, SIGCOMM 1995) must
+// know a request's cost before it grants it, and nobody knows how long an answer gets; a counter is
+// charged as tokens are computed.
+//
+// The credit: a flow that did not want its share comes back up to `credit` tokens per weight behind
+// the virtual time, so it goes first until it has used them. This is the lag that borrowed virtual
+// time (Duda, Cheriton, SOSP 1999) and the sleepers of Linux's CFS are given, and the burst of a
+// token bucket. Without it, a flood is one more customer with whom everybody shares: one who is
+// always there doubles the time that a request takes on average (processor sharing: from x / (1 −
+// load) to 2 x / (1 − load); Kleinrock, "Queueing Systems" II, 1976). With it, a
+// flow below its share waits as if the flood were not there, but for the step that runs.
 //
 // Two flows of a class that both want more all the time differ, over any window, by at most
 // 2 (L + M) / the smaller weight of tokens per weight: L the most rows of a step, M the tokens that
-// their running sequences have still to go. New work goes to the one that is behind, but what runs
-// goes on.
+// their running sequences have still to go. One that comes back gets its credit besides, once.
+// New work goes to the one that is behind, but what runs goes on.
 #pragma once
 
 #include <cstdint>

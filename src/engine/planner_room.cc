@@ -1,4 +1,10 @@
 // Whose place a waiting sequence may take: so that a flow cannot keep those out that come later.
+//
+// No thrashing: a sequence takes places once in its life, so there are at most as many takers as
+// requests. Each takes one place, or as many as it needs for the blocks of its prompt and one more.
+// And it takes them only from a flow that is ahead by half of the credit even when all that the
+// taker's flow has begun and begins is paid for: before that flow can take a place back, it has to
+// be behind by as much, so a credit's worth of tokens lies between.
 #include <algorithm>
 #include <utility>
 
