@@ -116,8 +116,9 @@ void Planner::plan_generating() {
     ready_count += work.generating.size();
   }
   std::vector<Sequence*> ready = choose_generating(generating_allowed(ready_count));
-  // Memory is given in the order in which it is not taken away, so a victim has no rows yet.
-  std::sort(ready.begin(), ready.end(), keeps_memory_before);
+  // Where memory lacks, it is given in the order in which it is not taken away, so a victim has no
+  // rows yet.
+  if (ledger_.available() < growing_) std::sort(ready.begin(), ready.end(), keeps_memory_before);
   std::vector<Sequence*> victims;
   for (Sequence* s : ready) {
     if (is_preempted(s)) break;  // and so are all that follow
