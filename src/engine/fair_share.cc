@@ -6,8 +6,8 @@ namespace deltad {
 
 SharedOut share_out(std::vector<ShareDemand> demands, double open_weight, double capacity) {
   const auto per_weight = [](const ShareDemand& d) { return (d.generating + d.prompt) / d.weight; };
-  std::sort(demands.begin(), demands.end(), [&](const ShareDemand& a, const ShareDemand& b) {
-    return per_weight(a) < per_weight(b);
+  std::sort(demands.begin(), demands.end(), [](const ShareDemand& a, const ShareDemand& b) {
+    return (a.generating + a.prompt) * b.weight < (b.generating + b.prompt) * a.weight;
   });
   double weight = open_weight;
   for (const ShareDemand& d : demands) weight += d.weight;

@@ -79,13 +79,15 @@ size_t Planner::generating_allowed(size_t ready) {
   }
   only_wait = std::max(only_wait, 0.0);
   const bool waits_with_credit = open && (*at->second.waiting.begin())->has_credit();
-  const SharedOut first =
-      share_out(std::move(with_credit), waits_with_credit ? only_wait : 0, capacity);
-  const SharedOut then =
-      share_out(std::move(without), waits_with_credit ? 0 : only_wait, first.left);
-  const double fair = share_out(std::move(all_flows), only_wait, capacity).prompts;
-  const double owed =
-      std::max(fair, std::min(first.prompts + then.prompts, kMostOnCredit)) / per_prompt;
+  double prompts = share_out(std::move(all_flows), only_wait, capacity).prompts;
+  if ((!with_credit.empty() || waits_with_credit) && !without.empty()) {
+    const SharedOut first =
+        share_out(std::move(with_credit), waits_with_credit ? only_wait : 0, capacity);
+    const SharedOut then =
+        share_out(std::move(without), waits_with_credit ? 0 : only_wait, first.left);
+    prompts = std::max(prompts, std::min(first.prompts + then.prompts, kMostOnCredit));
+  }
+  const double owed = prompts / per_prompt;
   owed_rows_ = static_cast<int32_t>(
       std::min({owed, static_cast<double>(tokens), static_cast<double>(options_.max_step_rows)}));
   const double beside = std::max((1 - owed_rows_ * per_prompt) / per_generating, 0.0);
