@@ -13,6 +13,7 @@ EngineCore::EngineCore(ModelRunner& runner, KvCache kv, SchedulerOptions options
     : runner_(runner), kv_(std::move(kv)), max_context_(max_context), clock_(clock) {
   options.max_slots = runner.max_slots();
   state_.cost = StepCost(options.base_bytes);
+  state_.waiting = FairQueue(options.burst_tokens);
   state_.options = std::move(options);
   state_.kv = &kv_;
 }

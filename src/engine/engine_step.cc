@@ -91,6 +91,7 @@ void EngineCore::reserve(const StepPlan& plan) {
     s->published = static_cast<int32_t>(a.cached.size());
     s->computed = s->published * kv_.block_tokens();
     s->running = true;
+    s->took_place |= a.took_place;
     s->admission = ++admissions_;
     s->turn = ++state_.turns;
     s->served = state_.now;

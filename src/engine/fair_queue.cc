@@ -16,11 +16,11 @@ void FairQueue::join(Sequence* sequence, double weight) {
     flow->priority = sequence->request.priority;
     flow->digest = digest;
     flow->weight = weight;
-    flow->counter = in.virtual_time;
+    flow->counter = floor(in);
   }
   if (flow->members++ == 0) {
-    in.idle.erase({flow->counter, flow.get()});
-    flow->counter = std::max(flow->counter, in.virtual_time);
+    in.idle.erase({owes_until(*flow), flow.get()});
+    flow->counter = std::max(flow->counter, floor(in));
   }
   sequence->flow = flow.get();
 }
@@ -29,7 +29,7 @@ void FairQueue::leave(Sequence* sequence) {
   Flow* flow = std::exchange(sequence->flow, nullptr);
   if (--flow->members > 0) return;
   const auto in = classes_.find(flow->priority);
-  in->second.idle.insert({flow->counter, flow});
+  in->second.idle.insert({owes_until(*flow), flow});
   // What an empty class knows of the past is of no use.
   if (in->second.idle.size() == in->second.flows.size()) classes_.erase(in);
 }
@@ -134,7 +134,7 @@ void FairQueue::advance(const std::vector<Sequence*>& running) {
   for (const Sequence* s : running) {
     Flow* flow = s->flow;
     if (flow->behind != step_ && flow->waiting.empty())
-      flow->counter = std::max(flow->counter, flow->home->virtual_time);
+      flow->counter = std::max(flow->counter, floor(*flow->home));
   }
 }
 

@@ -6,14 +6,22 @@
 // was served divided by its weight; the least goes first. This is VTC (Sheng et al., "Fairness in
 // Serving Large Language Models", OSDI 2024) with the virtual time of start-time fair queueing
 // (Goyal, Vin, Cheng, SIGCOMM 1996) for its counter lift: who did not want its share does not save
-// it up. Deficit round robin (Shreedhar, Varghese, SIGCOMM 1995) must know a request's cost before
-// it grants it, and nobody knows how long an answer gets; a counter is charged as tokens are
-// computed.
+// it up, but for a bounded credit. Deficit round robin (Shreedhar, Varghese, SIGCOMM 1995) must
+// know a request's cost before it grants it, and nobody knows how long an answer gets; a counter is
+// charged as tokens are computed.
+//
+// The credit: a flow that did not want its share comes back up to `credit` tokens per weight behind
+// the virtual time, so it goes first until it has used them. This is the lag that borrowed virtual
+// time (Duda, Cheriton, SOSP 1999) and the sleepers of Linux's CFS are given, and the burst of a
+// token bucket. Without it, a flood is one more customer with whom everybody shares: one who is
+// always there doubles the time that a request takes on average (processor sharing: from x / (1 −
+// load) to 2 x / (1 − load); Kleinrock, "Queueing Systems" II, 1976). With it, a
+// flow below its share waits as if the flood were not there, but for the step that runs.
 //
 // Two flows of a class that both want more all the time differ, over any window, by at most
 // 2 (L + M) / the smaller weight of tokens per weight: L the most rows of a step, M the tokens that
-// their running sequences have still to go. New work goes to the one that is behind, but what runs
-// goes on.
+// their running sequences have still to go. One that comes back gets its credit besides, once.
+// New work goes to the one that is behind, but what runs goes on.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +54,8 @@ struct Flow {
   uint64_t behind = 0;                  // the last step after which it wanted more
 
   double key() const { return counter + entry; }
+  // Served less than those that always want more.
+  bool has_credit() const;
 };
 
 struct FlowByKey {
@@ -66,15 +76,20 @@ struct FlowClass {
   std::set<Flow*, FlowByKey> waiting;                            // flows with waiting sequences
   double waiting_weight = 0;                                     // of these
   std::unordered_map<std::string, std::unique_ptr<Flow>> flows;  // by digest
-  std::set<std::pair<double, Flow*>> idle;  // without sequences, but ahead of the virtual time
+  std::set<std::pair<double, Flow*>> idle;  // without sequences; until when they owe
   double virtual_time = 0;                  // counters below it are lifted when they come back
   // Within advance: the least counter of those that want more, if any; and the most.
   bool backlog = false;
   double least = 0, most = 0;
 };
 
+inline bool Flow::has_credit() const { return counter < home->virtual_time; }
+
 class FairQueue {
  public:
+  // Tokens per weight that a flow may be ahead of the others when it comes back.
+  explicit FairQueue(double credit = 0) : credit_(credit) {}
+
   // Gives a sequence its flow, which it has until leave().
   void join(Sequence* sequence, double weight);
   void leave(Sequence* sequence);
@@ -84,6 +99,7 @@ class FairQueue {
   // It waits no longer: admitted, or ended.
   void erase(Sequence* sequence);
 
+  double credit() const { return credit_; }
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
   bool contains(Sequence* sequence) const;
@@ -103,6 +119,10 @@ class FairQueue {
   void advance(const std::vector<Sequence*>& running);
 
  private:
+  // No counter of a flow that wants nothing more is below it.
+  double floor(const FlowClass& in) const { return in.virtual_time - credit_; }
+  // The virtual time from which on it is as if the flow had never been there.
+  double owes_until(const Flow& flow) const { return flow.counter + credit_; }
   void unlink(Flow* flow);
   void link(Flow* flow);
   template <typename Change>
@@ -110,6 +130,7 @@ class FairQueue {
 
   std::map<int32_t, FlowClass> classes_;
   std::set<Flow*, FlowByAge> by_age_;
+  double credit_;
   size_t size_ = 0;
   uint64_t step_ = 0;
 };

@@ -4,10 +4,10 @@
 
 namespace deltad {
 
-double prompts_owed(std::vector<ShareDemand> demands, double open_weight, double capacity) {
+SharedOut share_out(std::vector<ShareDemand> demands, double open_weight, double capacity) {
   const auto per_weight = [](const ShareDemand& d) { return (d.generating + d.prompt) / d.weight; };
-  std::sort(demands.begin(), demands.end(), [&](const ShareDemand& a, const ShareDemand& b) {
-    return per_weight(a) < per_weight(b);
+  std::sort(demands.begin(), demands.end(), [](const ShareDemand& a, const ShareDemand& b) {
+    return (a.generating + a.prompt) * b.weight < (b.generating + b.prompt) * a.weight;
   });
   double weight = open_weight;
   for (const ShareDemand& d : demands) weight += d.weight;
@@ -21,15 +21,17 @@ double prompts_owed(std::vector<ShareDemand> demands, double open_weight, double
     left -= d.generating + d.prompt;
     weight -= d.weight;
   }
-  double owed = 0;
-  for (size_t i = 0; i < full; ++i) owed += demands[i].prompt;
+  SharedOut out;
+  for (size_t i = 0; i < full; ++i) out.prompts += demands[i].prompt;
   for (size_t i = full; i < demands.size(); ++i)
-    owed += std::max(demands[i].weight * level - demands[i].generating, 0.0);
-  if (full == demands.size())
-    owed += open_weight > 0 ? left : 0;
+    out.prompts += std::max(demands[i].weight * level - demands[i].generating, 0.0);
+  if (full < demands.size())
+    out.prompts += open_weight * level;
+  else if (open_weight > 0)
+    out.prompts += left;
   else
-    owed += open_weight * level;
-  return owed;
+    out.left = left;
+  return out;
 }
 
 }  // namespace deltad

@@ -13,9 +13,14 @@ struct ShareDemand {
   double prompt = 0;
 };
 
-// The part of `capacity` that the flows' prompts get if it is shared out by weight, nobody gets
-// more than it can use, and each flow's generating rows come before its prompts. open_weight: of
-// further flows that have only prompts, more than fit.
-double prompts_owed(std::vector<ShareDemand> demands, double open_weight, double capacity);
+struct SharedOut {
+  double prompts = 0;  // what the flows' prompts get
+  double left = 0;     // what nobody could use
+};
+
+// `capacity` is shared out by weight, nobody gets more than it can use, and each flow's generating
+// rows come before its prompts. open_weight: of further flows that have only prompts, more than
+// fit.
+SharedOut share_out(std::vector<ShareDemand> demands, double open_weight, double capacity);
 
 }  // namespace deltad

@@ -6,14 +6,14 @@
 #include <utility>
 
 #include "base/check.h"
-#include "engine/fair_share.h"
 
 namespace deltad {
 namespace {
 
+// A flood gives its own memory back before that of those it stands beside.
 bool keeps_memory_before(const Sequence* a, const Sequence* b) {
-  return std::pair(a->request.priority, a->admission) <
-         std::pair(b->request.priority, b->admission);
+  return std::tuple(a->request.priority, a->flow->counter, a->admission) <
+         std::tuple(b->request.priority, b->flow->counter, b->admission);
 }
 
 }  // namespace
@@ -27,8 +27,8 @@ Planner::Planner(const SchedulerState& state)
       count_(static_cast<int32_t>(state.running.size())) {}
 
 StepPlan Planner::run() {
-  choose_variants();
   group();
+  choose_variants();
   make_room();
   plan_generating();
   plan_prompts();
@@ -40,17 +40,21 @@ StepPlan Planner::run() {
 // With more distinct variants than slots, those go whose sequences have waited longest; the base
 // needs no slot.
 void Planner::choose_variants() {
-  std::unordered_map<const Variant*, uint64_t> turns;
-  for (const Sequence* s : state_.running) {
-    if (s->variant() == nullptr) continue;
-    const auto [at, added] = turns.emplace(s->variant(), s->turn);
-    if (!added) at->second = std::min(at->second, s->turn);
+  std::vector<std::pair<const Variant*, uint64_t>> order;  // with the longest wait
+  for (const Work& work : works_) {
+    uint64_t turn = work.running.front()->turn;
+    for (const Sequence* s : work.running) turn = std::min(turn, s->turn);
+    if (const Variant* variant = work.running.front()->variant()) order.push_back({variant, turn});
   }
-  std::vector<std::pair<uint64_t, const Variant*>> order;
-  for (const auto& [variant, turn] : turns) order.push_back({turn, variant});
+  // A variant has a flow in each class.
+  std::sort(order.begin(), order.end());
+  order.erase(std::unique(order.begin(), order.end(),
+                          [](const auto& a, const auto& b) { return a.first == b.first; }),
+              order.end());
   if (static_cast<int32_t>(order.size()) > options_.max_slots)
-    std::sort(order.begin(), order.end());
-  for (const auto& [turn, variant] : order) {
+    std::sort(order.begin(), order.end(),
+              [](const auto& a, const auto& b) { return a.second < b.second; });
+  for (const auto& [variant, turn] : order) {
     if (!slot_left()) break;
     chosen_.insert(variant);
   }
@@ -62,13 +66,17 @@ size_t Planner::work_of(const Flow* flow) {
     works_.push_back({});
     works_.back().flow = flow;
     works_.back().counter = flow->counter;
+    works_.back().running.reserve(static_cast<size_t>(flow->members) - flow->waiting.size());
     works_.back().next_waiting = flow->waiting.begin();
   }
   return at->second;
 }
 
 void Planner::group() {
-  for (Sequence* s : state_.running) works_[work_of(s->flow)].running.push_back(s);
+  for (Sequence* s : state_.running) {
+    works_[work_of(s->flow)].running.push_back(s);
+    growing_ += grows(s);
+  }
 }
 
 double Planner::key(const Work& work) const {
@@ -88,7 +96,7 @@ void Planner::note_preempted(Sequence* s) {
 
 void Planner::add_rows(Sequence* s, int32_t first, int32_t rows) {
   const Variant* variant = s->variant();
-  if (variant != nullptr && present_.insert(variant).second)
+  if (variant != nullptr && present_.insert(variant))
     delta_bytes_ += static_cast<double>(variant->bytes);
   plan_.rows.push_back({s, first, rows, -1});
 }
@@ -96,28 +104,25 @@ void Planner::add_rows(Sequence* s, int32_t first, int32_t rows) {
 void Planner::plan_generating() {
   size_t ready_count = 0;
   for (Work& work : works_) {
+    const bool slot = !work.running.empty() && has_slot(work.running.front());
+    work.generating.reserve(work.running.size());
     for (Sequence* s : work.running) {
-      if (is_preempted(s)) continue;
       if (!s->generating())
         work.prompts.push_back(s);
-      else if (has_slot(s))
+      else if (slot)
         work.generating.push_back(s);
     }
     std::sort(work.prompts.begin(), work.prompts.end(), Sooner());
     ready_count += work.generating.size();
   }
   std::vector<Sequence*> ready = choose_generating(generating_allowed(ready_count));
-  // Memory is given in the order in which it is not taken away, so a victim has no rows yet.
-  std::sort(ready.begin(), ready.end(), keeps_memory_before);
+  // Where memory lacks, it is given in the order in which it is not taken away, so a victim has no
+  // rows yet.
+  if (ledger_.available() < growing_) std::sort(ready.begin(), ready.end(), keeps_memory_before);
   std::vector<Sequence*> victims;
   for (Sequence* s : ready) {
     if (is_preempted(s)) break;  // and so are all that follow
-    const bool grows = kv_.blocks_for(s->size()) > static_cast<int32_t>(s->blocks.size());
-    while (grows && !ledger_.take(1)) {
-      if (reserved_ > 0) {  // what goes on comes before what may begin
-        ledger_.give(std::exchange(reserved_, 0));
-        continue;
-      }
+    while (grows(s) && !ledger_.take(1)) {
       if (victims.empty()) {
         for (Sequence* v : state_.running)
           if (!is_preempted(v)) victims.push_back(v);
@@ -127,82 +132,14 @@ void Planner::plan_generating() {
       victims.pop_back();
       ledger_.release(victim->blocks);
       note_preempted(victim);
-      admitting_ = false;  // nobody is admitted into memory that was just taken from somebody
+      open_ = false;  // nobody is admitted into memory that was just taken from somebody
       if (victim == s) break;
     }
     if (is_preempted(s)) break;
-    if (grows) plan_.grown.push_back(s);
+    if (grows(s)) plan_.grown.push_back(s);
     add_rows(s, s->computed, 1);
     ++plan_.generating_rows;
   }
-}
-
-// Prompts always keep some rows, and more if they are owed more.
-size_t Planner::generating_allowed(size_t ready) {
-  double bytes = 0;
-  std::unordered_set<const Variant*> variants;
-  for (const Work& work : works_) {
-    for (const Sequence* s : work.generating) {
-      if (s->variant() != nullptr && variants.insert(s->variant()).second)
-        bytes += static_cast<double>(s->variant()->bytes);
-    }
-  }
-  const StepCost& cost = state_.cost;
-  const auto generating = static_cast<int32_t>(ready);
-  longest_ = std::max(options_.step_seconds, cost.seconds(generating, 0, bytes));
-  const auto all = static_cast<size_t>(options_.max_step_rows);
-  int64_t prompt_tokens = 0;
-  const FlowClass* waiting = nullptr;
-  int32_t priority = 0;
-  for (const auto& [p, in] : state_.waiting.classes()) {
-    if (in.waiting.empty()) continue;
-    waiting = &in;
-    priority = p;
-    break;
-  }
-  for (const Work& work : works_) {
-    for (const Sequence* s : work.prompts) {
-      if (prompt_tokens == 0 && waiting == nullptr) priority = work.flow->priority;
-      priority = std::min(priority, work.flow->priority);
-      prompt_tokens += s->uncomputed();
-    }
-  }
-  if (waiting == nullptr && prompt_tokens == 0) return std::min(ready, all);
-  const size_t usual = all - static_cast<size_t>(least_prompt_rows());
-
-  // Fractions of the step: of its rows, or of its time beside what is fixed.
-  const double variable = std::max(longest_ - cost.seconds(0, 0, bytes), 1e-9);
-  const double row = 1.0 / options_.max_step_rows;
-  const double per_generating = std::max(cost.generating_row() / variable, row);
-  const double per_prompt = std::max(cost.prompt_row() / variable, row);
-  std::vector<ShareDemand> demands;
-  double capacity = 1;
-  const bool class_waits = waiting != nullptr && (*waiting->waiting.begin())->priority == priority;
-  double open = class_waits ? waiting->waiting_weight : 0;
-  for (const Work& work : works_) {
-    const double rows = static_cast<double>(work.generating.size()) * per_generating;
-    if (work.flow->priority < priority) capacity -= rows;
-    if (work.flow->priority != priority) continue;
-    double prompt = 0;
-    for (const Sequence* s : work.prompts) prompt += s->uncomputed() * per_prompt;
-    if (class_waits && !work.flow->waiting.empty()) {
-      open -= work.flow->weight;
-      prompt += 1;
-    }
-    demands.push_back({work.flow->weight, rows, prompt});
-  }
-  if (waiting != nullptr) prompt_tokens += int64_t{options_.max_step_rows};
-  const double owed = prompts_owed(std::move(demands), std::max(open, 0.0), capacity);
-  const double rows = std::min({owed / per_prompt, static_cast<double>(prompt_tokens),
-                                static_cast<double>(options_.max_step_rows)});
-  owed_rows_ = static_cast<int32_t>(rows);
-  const double beside = std::max((1 - owed_rows_ * per_prompt) / per_generating, 0.0);
-  if (owed_rows_ <= least_prompt_rows() || ready <= std::min(usual, static_cast<size_t>(beside))) {
-    owed_rows_ = 0;  // they get it anyway
-    return std::min(ready, usual);
-  }
-  // One at least: what fills a step up takes no memory from others.
-  return std::min(usual, std::max<size_t>(1, static_cast<size_t>(beside + 1e-6)));
 }
 
 // More than a step holds: those go that have waited longer than the age bound, then by class, by
@@ -272,9 +209,8 @@ void Planner::fill_up() {
     if (state_.cost.seconds(plan_.generating_rows + 1, plan_.prompt_rows,
                             bytes_with(s->variant())) > longest_)
       continue;
-    const bool grows = kv_.blocks_for(s->size()) > static_cast<int32_t>(s->blocks.size());
-    if (grows && !ledger_.take(1)) continue;
-    if (grows) plan_.grown.push_back(s);
+    if (grows(s) && !ledger_.take(1)) continue;
+    if (grows(s)) plan_.grown.push_back(s);
     add_rows(s, s->computed, 1);
     ++plan_.generating_rows;
   }
@@ -282,12 +218,18 @@ void Planner::fill_up() {
 
 void Planner::assign_slots() {
   std::unordered_map<const Variant*, int32_t> slots;
+  const Variant* last = nullptr;  // most rows of one flow stand together
+  int32_t last_slot = -1;
   for (PlannedRows& r : plan_.rows) {
     const Variant* variant = r.sequence->variant();
     if (variant == nullptr) continue;
-    const auto [at, added] = slots.emplace(variant, static_cast<int32_t>(plan_.slots.size()));
-    if (added) plan_.slots.push_back(variant);
-    r.slot = at->second;
+    if (variant != last) {
+      last = variant;
+      const auto [at, added] = slots.emplace(variant, static_cast<int32_t>(plan_.slots.size()));
+      if (added) plan_.slots.push_back(variant);
+      last_slot = at->second;
+    }
+    r.slot = last_slot;
   }
   CHECK(static_cast<int32_t>(plan_.slots.size()) <= options_.max_slots, "too many slots planned");
   std::stable_sort(plan_.rows.begin(), plan_.rows.end(),

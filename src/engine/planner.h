@@ -1,9 +1,11 @@
 // Planner: one plan_step at work. Made, run and thrown away; scheduler.h says by which rules.
-// planner.cc: the order of things and generating rows; planner_prompts.cc: prompts and admissions;
-// planner_room.cc: whose place is taken.
+// planner.cc: the order of things and generating rows; planner_shares.cc: how many of these;
+// planner_prompts.cc: prompts and admissions; planner_room.cc: whose place is taken.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
@@ -20,6 +22,24 @@ class Planner {
   StepPlan run();
 
  private:
+  // Few variants, looked up often: cheaper than a hash table, and without a node for each.
+  class VariantSet {
+   public:
+    bool contains(const Variant* v) const {
+      return std::binary_search(all_.begin(), all_.end(), v);
+    }
+    bool insert(const Variant* v) {  // false: was there
+      const auto at = std::lower_bound(all_.begin(), all_.end(), v);
+      if (at != all_.end() && *at == v) return false;
+      all_.insert(at, v);
+      return true;
+    }
+    size_t size() const { return all_.size(); }
+
+   private:
+    std::vector<const Variant*> all_;
+  };
+
   // A flow that has sequences running or admitted, as the plan goes on.
   struct Work {
     const Flow* flow;
@@ -40,16 +60,22 @@ class Planner {
   // The least goes first. Counts the bytes of a delta of which the step has no row yet.
   double key(const Work& work) const;
   bool present(const Variant* variant) const {
-    return variant == nullptr || present_.count(variant) > 0;
+    return variant == nullptr || present_.contains(variant);
   }
   double bytes_with(const Variant* variant) const;
 
   void make_room();
-  bool has_place(const Sequence* s, int32_t running);
-  bool take_places(const Sequence* head, int32_t promised);
-  Work* most_above(const Flow& flow, size_t own_running);
+  int32_t needed_blocks(const Sequence* s);
+  void grant(Sequence* head);
+  bool take_places(Sequence* head);
+  double counter_with(const Sequence* head) const;
+  Work* furthest_ahead();
+  bool nothing_to_take(const Flow& flow);
+  bool may_admit(const Sequence* s) const { return open_ || granted_.count(s) > 0; }
 
   void plan_generating();
+  bool places_free() const;
+  std::optional<int32_t> most_urgent_prompts() const;
   size_t generating_allowed(size_t ready);
   std::vector<Sequence*> choose_generating(size_t most);
   void fill_up();
@@ -70,9 +96,12 @@ class Planner {
 
   bool slot_left() const { return static_cast<int32_t>(chosen_.size()) < options_.max_slots; }
   bool has_slot(const Sequence* s) const {
-    return s->variant() == nullptr || chosen_.count(s->variant()) > 0;
+    return s->variant() == nullptr || chosen_.contains(s->variant());
   }
   bool is_preempted(Sequence* s) const { return preempted_.count(s) > 0; }
+  bool grows(const Sequence* s) const {
+    return kv_.blocks_for(s->size()) > static_cast<int32_t>(s->blocks.size());
+  }
   void note_preempted(Sequence* s);
   bool overdue(TimePoint since) const {
     return seconds(state_.now - since) >= options_.age_seconds;
@@ -86,15 +115,21 @@ class Planner {
   StepPlan plan_;
   std::vector<Work> works_;
   std::unordered_map<const Flow*, size_t> work_index_;
-  std::unordered_set<const Variant*> chosen_;   // have a slot
-  std::unordered_set<const Variant*> present_;  // have rows
-  double delta_bytes_ = 0;                      // of these
-  std::vector<Sequence*> left_out_;             // generating, but without a row so far
-  int32_t owed_rows_ = 0;                       // to prompts
-  double longest_ = 0;                          // seconds that this step may take
-  int32_t count_ = 0;                           // sequences that run after this step's admissions
-  int32_t reserved_ = 0;                        // blocks for those whose place was made
-  bool admitting_ = true;
+  VariantSet chosen_;                // have a slot
+  VariantSet present_;               // have rows
+  double delta_bytes_ = 0;           // of these
+  std::vector<Sequence*> left_out_;  // generating, but without a row so far
+  int32_t owed_rows_ = 0;            // to prompts
+  double longest_ = 0;               // seconds that this step may take
+  int32_t count_ = 0;                // sequences that run after this step's admissions
+  int32_t growing_ = 0;              // blocks that generating sequences need in this step
+  bool open_ = true;                 // free places and memory are given out, in order
+  struct Grant {
+    int32_t blocks;   // kept for it
+    bool took_place;  // others were preempted for it
+  };
+  std::unordered_map<const Sequence*, Grant> granted_;  // waiting ones that may be admitted
+  int32_t passed_over_ = 0;  // blocks that stay for those that found no place
   std::unordered_set<Sequence*> preempted_;
   std::unordered_set<BlockKey, BlockKeyHash> in_step_;
 };

@@ -11,7 +11,6 @@ namespace deltad {
 // Class by class, in a class the flow with the least key. The flows with sequences that run are in
 // a heap; those that only wait stand in the queue's order already.
 void Planner::plan_prompts() {
-  ledger_.give(std::exchange(reserved_, 0));
   for (Work& work : works_)
     std::erase_if(work.prompts, [this](Sequence* s) { return is_preempted(s); });
   plan_overdue();
@@ -27,7 +26,7 @@ void Planner::plan_prompts() {
     auto only_waits = in.waiting.begin();
     while (prompt_rows_left(nullptr) > 0) {
       while (only_waits != in.waiting.end() && work_index_.count(*only_waits) > 0) ++only_waits;
-      const bool more = admitting_ && only_waits != in.waiting.end();
+      const bool more = open_ && only_waits != in.waiting.end();
       if (heap.empty() && !more) break;
       size_t next = 0;
       if (more && (heap.empty() ||
@@ -55,7 +54,7 @@ void Planner::plan_overdue() {
 }
 
 const Sequence* Planner::next_prompt(const Work& work) const {
-  const bool waiting = admitting_ && work.more_waiting();
+  const bool waiting = work.more_waiting() && may_admit(*work.next_waiting);
   if (!work.more_prompts()) return waiting ? *work.next_waiting : nullptr;
   Sequence* prompt = work.prompts[work.next_prompt];
   return waiting && Sooner()(*work.next_waiting, prompt) ? *work.next_waiting : prompt;
@@ -73,12 +72,12 @@ bool Planner::plan_next(Work& work) {
     // What its delta costs is more than is left: first of all in a later step.
     if (prompt_rows_left(next->variant()) <= 0) return false;
     Sequence* s = *work.next_waiting;
-    // Strictly in order: a long prompt that waits for memory is not overtaken for ever.
-    if (count_ >= options_.max_running || !admit(s)) {
-      admitting_ = false;
+    // Strictly in order: a long prompt that waits for memory is not overtaken for ever. Only those
+    // that have taken a place from somebody go on.
+    if (!admit(s)) {
+      open_ = false;
       return work.more_prompts();
     }
-    ++count_;
     ++work.next_waiting;
     if (!has_slot(s) && slot_left()) chosen_.insert(s->variant());
     // Without a slot it waits for its turn among the running.
@@ -103,7 +102,15 @@ int32_t Planner::wanted_blocks(const Sequence* s, const std::vector<int32_t>& ca
 }
 
 bool Planner::admit(Sequence* s) {
-  Admission admission{s, cached_blocks(s), 0};
+  Admission admission{s, cached_blocks(s), 0, false};
+  const auto granted = granted_.find(s);
+  if (granted != granted_.end()) {
+    ledger_.give(granted->second.blocks);
+    admission.took_place = granted->second.took_place;
+    granted_.erase(granted);
+  } else if (!places_free()) {
+    return false;
+  }
   admission.fresh = kv_.blocks_for(s->size()) - static_cast<int32_t>(admission.cached.size());
   ledger_.retain(admission.cached);
   if (ledger_.available() < wanted_blocks(s, admission.cached)) {
@@ -111,6 +118,7 @@ bool Planner::admit(Sequence* s) {
     return false;
   }
   ledger_.take(admission.fresh);
+  ++count_;
   plan_.admitted.push_back(std::move(admission));
   return true;
 }

@@ -1,5 +1,12 @@
 // Whose place a waiting sequence may take: so that a flow cannot keep those out that come later.
+//
+// No thrashing: a sequence takes places once in its life, so there are at most as many takers as
+// requests. Each takes one place, or as many as it needs for the blocks of its prompt and one more.
+// And it takes them only from a flow that is ahead by half of the credit even when all that the
+// taker's flow has begun and begins is paid for: before that flow can take a place back, it has to
+// be behind by as much, so a credit's worth of tokens lies between.
 #include <algorithm>
+#include <utility>
 
 #include "engine/planner.h"
 
@@ -10,78 +17,118 @@ constexpr int32_t kMostHeads = 8;  // for how many flows places are looked for i
 
 }  // namespace
 
-// The first sequence of each of the first flows in line, if it finds no place or no memory, takes
-// those of flows with more than their share. What the heads need stays reserved.
+// Grants a place and memory to the first sequence of each of the first flows in line, in the most
+// urgent class that waits, and of the flow that is overdue: what is free, or else what it may take
+// from flows that are further ahead.
 void Planner::make_room() {
-  int32_t heads = 0, held = 0;
-  bool found = true;
-  for (const auto& [priority, in] : state_.waiting.classes()) {
-    for (auto flow = in.waiting.begin(); flow != in.waiting.end() && found; ++flow) {
-      const Sequence* head = *(*flow)->waiting.begin();
-      // Strictly in order: behind one that finds no place nobody is admitted.
-      found = heads < kMostHeads && (has_place(head, count_ + heads) || take_places(head, heads));
-      if (!found) break;
-      ++heads;
-      const int32_t blocks = std::min(kv_.blocks_for(head->size()), ledger_.available());
-      ledger_.take(blocks);
-      held += blocks;
-    }
-    // One whose place was taken is more urgent than all that follow.
-    if (!found || !plan_.preempted.empty()) break;
-  }
-  if (plan_.preempted.empty())
-    ledger_.give(held);
+  const auto& by_age = state_.waiting.by_age();
+  if (by_age.empty()) return;
+  const Flow* oldest = *by_age.begin();
+  if (overdue(oldest->since))
+    grant(*oldest->waiting.begin());
   else
-    reserved_ = held;
+    oldest = nullptr;
+  const FlowClass* in = nullptr;
+  for (const auto& [priority, candidate] : state_.waiting.classes()) {
+    if (candidate.waiting.empty()) continue;
+    in = &candidate;
+    break;
+  }
+  int32_t heads = 0;
+  for (auto flow = in->waiting.begin(); flow != in->waiting.end() && heads < kMostHeads; ++flow) {
+    if (*flow == oldest) continue;
+    if (!open_ && nothing_to_take(**flow)) break;
+    ++heads;
+    grant(*(*flow)->waiting.begin());
+  }
+  ledger_.give(std::exchange(passed_over_, 0));
 }
 
-bool Planner::has_place(const Sequence* s, int32_t running) {
-  if (running >= options_.max_running) return false;
+void Planner::grant(Sequence* head) {
+  const int32_t needed = needed_blocks(head);
+  if (places_free() && ledger_.available() >= needed + growing_) {
+    ledger_.take(needed);
+    granted_.emplace(head, Grant{needed, false});
+  } else if (!take_places(head)) {
+    // Strictly in order: what is free stays so for this one, so that a long prompt that waits for
+    // memory is not overtaken for ever. Those behind it need places that they take from others.
+    open_ = false;
+    const int32_t kept = std::min(needed, ledger_.available());
+    ledger_.take(kept);
+    passed_over_ += kept;
+    return;
+  }
+  work_of(head->flow);  // among those whose prompts are planned
+}
+
+// What admitting it takes from what is available.
+int32_t Planner::needed_blocks(const Sequence* s) {
   const std::vector<int32_t> cached = cached_blocks(s);
+  const int32_t before = ledger_.available();
   ledger_.retain(cached);
-  const bool fits = ledger_.available() >= wanted_blocks(s, cached);
+  const int32_t held = before - ledger_.available();
   ledger_.release(cached);
-  return fits;
+  return held + wanted_blocks(s, cached);
 }
 
-bool Planner::take_places(const Sequence* head, int32_t promised) {
-  const auto own = work_index_.find(head->flow);
-  const size_t own_running = own == work_index_.end() ? 0 : works_[own->second].running.size();
+// Takes places and memory for it, if it gets enough. A sequence does so once in its life, and only
+// from flows that stay ahead of its own when its prompt is paid for, by half of the credit at
+// least: so places do not go back and forth.
+bool Planner::take_places(Sequence* head) {
+  if (head->took_place) return false;
+  const double counter = counter_with(head);
   std::vector<std::pair<Work*, Sequence*>> taken;
-  while (!has_place(head, count_ - static_cast<int32_t>(taken.size()) + promised)) {
-    Work* from = most_above(*head->flow, own_running);
-    if (from == nullptr) {  // it would not be enough: everything stays as it is
-      for (auto at = taken.rbegin(); at != taken.rend(); ++at) {
-        ledger_.retain(at->second->blocks);
-        at->first->running.push_back(at->second);
-      }
-      return false;
+  const auto give_back = [&] {
+    for (auto at = taken.rbegin(); at != taken.rend(); ++at) {
+      ledger_.retain(at->second->blocks);
+      at->first->running.push_back(at->second);
     }
+    return false;
+  };
+  int32_t needed = 0;
+  do {
+    Work* from = furthest_ahead();
+    if (from == nullptr || from->flow == head->flow) return give_back();
+    if (from->flow->priority < head->flow->priority) return give_back();
+    if (from->flow->priority == head->flow->priority && from->flow->counter < counter)
+      return give_back();
     Sequence* victim = from->running.back();  // what was begun last
     from->running.pop_back();
     ledger_.release(victim->blocks);
     taken.push_back({from, victim});
-  }
+    needed = needed_blocks(head);
+  } while (ledger_.available() < needed + growing_);
+  ledger_.take(needed);
+  granted_.emplace(head, Grant{needed, true});
   for (const auto& [work, victim] : taken) note_preempted(victim);
   return true;
 }
 
-// Of the flows that still have as much as the other one when a sequence has changed sides, or are
-// of a less urgent class: the one with the most. So places cannot go back and forth.
-Planner::Work* Planner::most_above(const Flow& flow, size_t own_running) {
+// What the counter of a flow must be for it to take a place from that one.
+double Planner::counter_with(const Sequence* head) const {
+  int64_t unpaid = 0;
+  const auto own = work_index_.find(head->flow);
+  if (own != work_index_.end())
+    for (const Sequence* s : works_[own->second].running) unpaid += s->size() - s->charged;
+  const double credit = state_.waiting.credit(), weight = head->flow->weight;
+  return head->flow->key() + static_cast<double>(unpaid) / weight +
+         std::clamp((head->size() - head->charged) / weight, credit / 2, credit);
+}
+
+// For a flow, and so for those behind it in line.
+bool Planner::nothing_to_take(const Flow& flow) {
+  const Work* from = furthest_ahead();
+  return from == nullptr || from->flow->priority < flow.priority ||
+         (from->flow->priority == flow.priority &&
+          from->flow->counter < flow.key() + state_.waiting.credit() / 2);
+}
+
+Planner::Work* Planner::furthest_ahead() {
   Work* best = nullptr;
-  const auto load = [](const Work& work) {
-    return static_cast<double>(work.running.size()) / work.flow->weight;
-  };
   for (Work& work : works_) {
-    if (work.running.empty() || work.flow == &flow) continue;
-    if (work.flow->priority < flow.priority) continue;
-    if (work.flow->priority == flow.priority &&
-        static_cast<double>(work.running.size() - 1) / work.flow->weight <
-            static_cast<double>(own_running + 1) / flow.weight)
-      continue;
-    if (best == nullptr ||
-        std::pair(work.flow->priority, load(work)) > std::pair(best->flow->priority, load(*best)))
+    if (work.running.empty()) continue;
+    if (best == nullptr || std::pair(work.flow->priority, work.flow->counter) >
+                               std::pair(best->flow->priority, best->flow->counter))
       best = &work;
   }
   return best;

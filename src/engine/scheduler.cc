@@ -1,6 +1,7 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/planner.h"
 
@@ -38,8 +39,18 @@ void settle(const StepPlan& plan, SchedulerState& state) {
   // start-time fair queueing), so a newcomer goes before the next of those that were served.
   state.waiting.advance(state.running);
   std::vector<Sequence*> served;
+  served.reserve(plan.rows.size());
+  Flow* paying = nullptr;  // most rows of one flow stand together
+  int32_t tokens = 0;
+  const auto pay = [&] {
+    if (paying != nullptr) state.waiting.charge(paying, std::exchange(tokens, 0));
+  };
   for (const PlannedRows& r : plan.rows) {
     Sequence* s = r.sequence;
+    if (s->flow != paying) {
+      pay();
+      paying = s->flow;
+    }
     served.push_back(s);
     s->served = state.now;
     const int32_t end = r.first_position + r.rows;
@@ -48,9 +59,10 @@ void settle(const StepPlan& plan, SchedulerState& state) {
       state.waiting.serve(s->flow, state.now);
     }
     // What is computed again after a preemption is paid for already.
-    state.waiting.charge(s->flow, end - std::max(s->charged, r.first_position));
+    tokens += std::max(end - std::max(s->charged, r.first_position), 0);
     s->charged = std::max(s->charged, end);
   }
+  pay();
   std::sort(served.begin(), served.end(),
             [](const Sequence* a, const Sequence* b) { return a->turn < b->turn; });
   for (Sequence* s : served) s->turn = ++state.turns;

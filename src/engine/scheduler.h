@@ -8,12 +8,17 @@
 // the step has no row of its variant: so the number of variants in a step is weighed, not limited
 // (but for the backend's slots, where those go that have waited longest).
 //
-// So that one variant's flood cannot take everything from those that come later: a flow with fewer
-// sequences than its share may take the place of one of the flow with the most (make_room), and
-// generating rows of a flow above its share leave room for prompts of one below (fair_share.h).
+// So that one variant's flood cannot take everything from those that come later: tokens are what is
+// shared, and places and memory follow them. A sequence that finds none takes those of the flow
+// that is furthest ahead, if that one stays ahead (make_room; each sequence does so once in its
+// life, so there are no more places taken than requests). And generating rows of a flow above its
+// share leave room for prompts of one below (fair_share.h), those of flows without credit for
+// prompts of flows with credit.
 //
 // Memory for a whole prompt is there before it is admitted; when a generating sequence finds no
-// block, the one that is admitted last among the least urgent gives its blocks back.
+// block, one of the least urgent class gives its blocks back: of the flow that is furthest ahead,
+// the one that is admitted last. What is preempted finds its blocks again, as long as nobody needed
+// them (PrefixIndex).
 #pragma once
 
 #include <cstdint>
@@ -36,8 +41,11 @@ struct SchedulerOptions {
   double step_seconds = 0.1;  // bound of a step with generating rows and prompt rows
   // Prompt rows with logits in one chunk: bounds the memory of logits.
   int32_t max_prompt_logit_rows = 64;
-  double age_seconds = 10;                        // whose prompts stand still for longer goes first
-  size_t base_bytes = 0;                          // of the base's weights; 0 if unknown
+  double age_seconds = 10;  // whose prompts stand still for longer goes first
+  size_t base_bytes = 0;    // of the base's weights; 0 if unknown
+  // How far a flow that comes back is ahead of those that always want more, in tokens per weight:
+  // some requests' worth, so that one that stays below its share waits for nobody above his.
+  double burst_tokens = 4096;
   double base_weight = 1;                         // shares of the tokens; > 0
   std::map<std::string, double> variant_weights;  // by the variant's name; others have 1
 };

@@ -43,9 +43,10 @@ struct Sequence {
   int32_t computed = 0;   // leading tokens whose keys and values lie in blocks
   int32_t published = 0;  // leading blocks offered to the prefix index
   std::vector<int32_t> blocks;
-  uint64_t admission = 0;  // order of admissions
-  uint64_t turn = 0;       // order of the last steps with a row of it; the least waits longest
-  bool preempted = false;  // ever
+  uint64_t admission = 0;   // order of admissions
+  uint64_t turn = 0;        // order of the last steps with a row of it; the least waits longest
+  bool preempted = false;   // ever
+  bool took_place = false;  // ever: others were preempted for it
 
   Flow* flow = nullptr;    // whose tokens it takes (fair_queue.h)
   int32_t charged = 0;     // leading tokens that its flow has paid for

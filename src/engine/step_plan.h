@@ -24,6 +24,7 @@ struct Admission {
   Sequence* sequence;
   std::vector<int32_t> cached;
   int32_t fresh;
+  bool took_place;  // others were preempted for it
 };
 
 // Blocks of a running prompt that somebody else has computed meanwhile: they take the place of its

@@ -85,6 +85,33 @@ TEST_F(Queueing, ShareThatNobodyWantedIsNotSavedUp) {
   EXPECT_THAT(queue.all(), ElementsAre(back, flood)) << "but it is the next";
 }
 
+TEST_F(Queueing, AFlowThatComesBackHasABoundedCredit) {
+  queue = FairQueue(300);
+  Sequence* flood = waiting(a);
+  for (int step = 0; step < 100; ++step) {
+    queue.advance(running);
+    queue.charge(flood->flow, 50);
+  }
+  Sequence* back = waiting(b, 0, 2);
+  const double virtual_time = queue.classes().at(0).virtual_time;
+  EXPECT_EQ(back->flow->counter, virtual_time - 300) << "tokens per weight, not 100 steps of 50";
+  EXPECT_TRUE(back->flow->has_credit());
+  EXPECT_FALSE(flood->flow->has_credit());
+  queue.charge(back->flow, 600);
+  EXPECT_FALSE(back->flow->has_credit());
+}
+
+TEST_F(Queueing, WhoUsedItsCreditGetsNoNewOneByLeaving) {
+  queue = FairQueue(300);
+  waiting(a);
+  Sequence* s = waiting(b);
+  queue.charge(s->flow, 200);
+  queue.erase(s);
+  queue.leave(s);
+  queue.advance(running);
+  EXPECT_EQ(waiting(b)->flow->counter, -100);
+}
+
 TEST_F(Queueing, DebtsEndWhenNobodyWaits) {
   Sequence* s = waiting(a);
   run(s);

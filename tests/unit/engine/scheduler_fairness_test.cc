@@ -89,9 +89,11 @@ TEST_F(Scheduling, AFlowAboveItsShareGivesUpWhatItBeganLast) {
   Sequence* latest = nullptr;
   for (int i = 0; i < 4; ++i) latest = generating(5, flood);
   Sequence* other = waiting(20, 10, make_variant(2));
+  state.waiting.charge(latest->flow, 4096);
   const StepPlan plan = plan_step(state);
   EXPECT_THAT(plan.preempted, ElementsAre(latest));
   ASSERT_EQ(plan.admitted.size(), 1u);
+  EXPECT_TRUE(plan.admitted[0].took_place);
   EXPECT_EQ(rows(plan).at(other), 20);
   EXPECT_EQ(plan.generating_rows, 3);
 }
@@ -106,6 +108,102 @@ TEST_F(Scheduling, PlacesDoNotGoBackAndForth) {
   waiting(20, 10, flood);
   waiting(20, 10, other);
   EXPECT_THAT(plan_step(state).preempted, IsEmpty());
+}
+
+TEST_F(Scheduling, PlacesAreTakenOnlyFromFlowsThatStayAhead) {
+  state.waiting = FairQueue(400);
+  state.options.max_running = 2;
+  Sequence* flood = generating(5, make_variant(1));
+  generating(5, make_variant(1));
+  waiting(300, 10, make_variant(2));
+  state.waiting.charge(flood->flow, 299);
+  EXPECT_THAT(plan_step(state).preempted, IsEmpty()) << "its prompt alone is more than that";
+  state.waiting.charge(flood->flow, 1);
+  EXPECT_EQ(plan_step(state).preempted.size(), 1u);
+}
+
+TEST_F(Scheduling, WhatRunsOfAFlowCountsBeforeItTakesMorePlaces) {
+  state.waiting = FairQueue(400);
+  state.options.max_running = 3;
+  const VariantRef other = make_variant(2);
+  Sequence* flood = generating(5, make_variant(1));
+  generating(5, make_variant(1));
+  running(250, 0, other);
+  waiting(250, 10, other);
+  state.waiting.charge(flood->flow, 499);
+  EXPECT_THAT(plan_step(state).preempted, IsEmpty());
+  state.waiting.charge(flood->flow, 1);
+  EXPECT_EQ(plan_step(state).preempted.size(), 1u);
+}
+
+TEST_F(Scheduling, ASequenceTakesAPlaceOnceInItsLife) {
+  state.options.max_running = 2;
+  Sequence* flood = generating(5, make_variant(1));
+  generating(5, make_variant(1));
+  Sequence* other = waiting(20, 10, make_variant(2));
+  state.waiting.charge(flood->flow, 9000);
+  ASSERT_EQ(plan_step(state).preempted.size(), 1u);
+  other->took_place = true;
+  EXPECT_THAT(plan_step(state).preempted, IsEmpty());
+}
+
+TEST_F(Scheduling, ALaterFlowMayTakeAPlaceThatAnEarlierOneMayNot) {
+  state.options.max_running = 2;
+  Sequence* flood = generating(5, make_variant(1));
+  Sequence* latest = generating(5, make_variant(1));
+  Sequence* first = waiting(20, 10, make_variant(2));
+  Sequence* second = waiting(20, 10, make_variant(3));
+  state.waiting.charge(flood->flow, 9000);
+  first->took_place = true;
+  const StepPlan plan = plan_step(state);
+  EXPECT_THAT(plan.preempted, ElementsAre(latest));
+  ASSERT_EQ(plan.admitted.size(), 1u);
+  EXPECT_EQ(plan.admitted[0].sequence, second);
+}
+
+TEST_F(Scheduling, AFloodGivesBackItsOwnMemoryBeforeThatOfOthers) {
+  generating(20, make_variant(1));
+  Sequence* flood = generating(32, make_variant(1));
+  Sequence* other = generating(32, make_variant(2));  // begun last
+  for (Sequence* s : {flood, other}) s->blocks.resize(2);
+  state.waiting.charge(flood->flow, 1);
+  while (kv.take() >= 0) {
+  }
+  const StepPlan plan = plan_step(state);
+  EXPECT_THAT(plan.preempted, ElementsAre(flood));
+  EXPECT_THAT(plan.grown, ElementsAre(other));
+}
+
+class LargeCache : public Scheduling {
+ protected:
+  LargeCache() : Scheduling(256) {}
+};
+
+TEST_F(LargeCache, PromptsOfFlowsWithCreditComeBeforeGeneratingRowsOfAFlood) {
+  state.options.max_step_rows = 64;
+  state.options.step_seconds = 10;
+  Sequence* flood = nullptr;
+  for (int i = 0; i < 60; ++i) flood = generating(5, make_variant(1));
+  for (int i = 0; i < 4; ++i) generating(5, make_variant(2));
+  Sequence* prompt = waiting(48, 10, make_variant(2));
+  state.waiting.charge(flood->flow, 5000);
+  EXPECT_EQ(rows(plan_step(state)).at(prompt), 48) << "its flow has 4,096 tokens less than that";
+  state.waiting.charge(prompt->flow, 4996);
+  const StepPlan plan = plan_step(state);
+  EXPECT_EQ(rows(plan).at(prompt), 16) << "a half each: 32 less 4, and a chunk ends with a block";
+  EXPECT_EQ(plan.generating_rows, 48);
+}
+
+TEST_F(LargeCache, GeneratingRowsKeepAQuarterWhateverCreditOthersHave) {
+  state.options.max_step_rows = 64;
+  state.options.step_seconds = 10;
+  Sequence* flood = nullptr;
+  for (int i = 0; i < 60; ++i) flood = generating(5, make_variant(1));
+  waiting(480, 10, make_variant(2));
+  state.waiting.charge(flood->flow, 9000);
+  const StepPlan plan = plan_step(state);
+  EXPECT_EQ(plan.prompt_rows, 48);
+  EXPECT_EQ(plan.generating_rows, 16);
 }
 
 TEST_F(Scheduling, AnUrgentOneTakesThePlaceOfALessUrgentOne) {
@@ -123,12 +221,13 @@ TEST_F(Scheduling, MemoryIsTakenFromAFlowAboveItsShareOnlyIfItIsEnough) {
   Sequence* late = generating(250, flood);
   while (kv.pool().free() > 2) kv.take();
   waiting(200, 10, make_variant(2));  // 13 blocks and one to go on with; the latest has 16
+  state.waiting.charge(late->flow, 4096);
   const StepPlan plan = plan_step(state);
   EXPECT_THAT(plan.preempted, ElementsAre(late));
   EXPECT_EQ(plan.admitted.size(), 1u);
   EXPECT_EQ(rows(plan).at(old), 1);
   state.waiting.erase(owned.back().get());
-  waiting(400, 10, make_variant(3));
+  waiting(600, 10, make_variant(3));
   EXPECT_THAT(plan_step(state).preempted, IsEmpty()) << "even both would not be enough";
 }
 
@@ -175,14 +274,15 @@ TEST_F(Scheduling, WhoseRowsStandStillForTheAgeBoundGoesFirst) {
 
 TEST_F(Scheduling, WhatIsComputedAgainIsNotPaidForTwice) {
   Sequence* s = waiting(40);
+  const double before = s->flow->counter;
   StepPlan plan = plan_step(state);
   state.waiting.erase(s);
   run(s);
   settle(plan, state);
-  EXPECT_EQ(s->flow->counter, 40);
+  EXPECT_EQ(s->flow->counter, before + 40);
   s->tokens.push_back(1);  // preempted before its next token, and begun anew
   settle(plan_step(state), state);
-  EXPECT_EQ(s->flow->counter, 41);
+  EXPECT_EQ(s->flow->counter, before + 41);
 }
 
 }  // namespace

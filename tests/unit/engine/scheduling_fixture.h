@@ -18,6 +18,7 @@ class Scheduling : public ::testing::Test {
   explicit Scheduling(int32_t blocks = 64) : kv(FakeModel::make_kv(blocks, true)) {
     state.kv = &kv;
     state.options.max_slots = 64;
+    state.waiting = FairQueue(state.options.burst_tokens);
     // Exactly 1 ms a row of either kind.
     for (int i = 0; i < 300; ++i) {
       state.cost.observe(i % 50 + 1, 0, 0.001 * (i % 50 + 1));

@@ -50,9 +50,13 @@ class RandomTrace {
     simulation_->model.before_step = [this](const Batch& batch) { check(batch); };
     simulation_->run(trace_);
     EXPECT_EQ(simulation_->finished, simulation_->submitted);
+    // There is memory for all, so places alone are taken: one, once, by each.
+    preemptions = simulation_->core.stats().preemptions;
+    EXPECT_LE(preemptions, static_cast<uint64_t>(simulation_->submitted));
   }
 
   int64_t overdue = 0, full = 0, urgent_first = 0;
+  uint64_t preemptions = 0;
 
  private:
   int32_t below(int32_t n) { return static_cast<int32_t>(random_() % static_cast<uint32_t>(n)); }
@@ -107,6 +111,7 @@ class RandomTrace {
 
 TEST(SchedulingProperties, HoldOverRandomTraces) {
   int64_t overdue = 0, full = 0, urgent_first = 0;
+  uint64_t preemptions = 0;
   for (uint32_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(seed);
     RandomTrace trace(seed);
@@ -115,11 +120,13 @@ TEST(SchedulingProperties, HoldOverRandomTraces) {
     overdue += trace.overdue;
     full += trace.full;
     urgent_first += trace.urgent_first;
+    preemptions += trace.preemptions;
   }
   // Else the traces test less than they should.
   EXPECT_GT(overdue, 100);
   EXPECT_GT(full, 1000);
   EXPECT_GT(urgent_first, 1000);
+  EXPECT_GT(preemptions, 100u);
 }
 
 // Flows that always want more get tokens by weight, over any window of time.
