@@ -86,6 +86,9 @@ class RouterImpl final : public Router {
   }
   Status replace(const VariantSource& source) override {
     ASSIGN_OR_RETURN(CatalogEntryRef entry, checked(source));
+    // What works does not make way for what turns out to be damaged when it is first asked for.
+    RETURN_IF_ERROR(
+        loader_->verify(source.path, stop_verifying_).in(fmt::format("variant '{}'", source.name)));
     return change([&](RouterCore& core) { return core.replace(std::move(entry)); });
   }
   Status remove(const std::string& name) override {
@@ -116,6 +119,7 @@ class RouterImpl final : public Router {
   }
 
   void shutdown(TimePoint deadline) override {
+    stop_verifying_ = true;
     Effects effects;
     {
       MutexLock lock(mutex_);
@@ -317,6 +321,7 @@ class RouterImpl final : public Router {
   const std::unique_ptr<VariantLoader> loader_;
   Engine& engine_;
   const std::shared_ptr<Bell> bell_;  // wakes the service thread
+  std::atomic<bool> stop_verifying_{false};
 
   mutable Mutex mutex_;
   CondVar changed_;  // to_load_, requests waiting, or stopping_
