@@ -77,17 +77,18 @@ class Lister {
 
   // prefix: what names in this folder begin with, "" or ending in a slash.
   void folder(const std::string& path, const std::string& prefix) {
-    Content content;
-    struct stat info;
-    if (!read(path, prefix, &content) || stat(path.c_str(), &info) != 0) return;
-    if (!prefix.empty() && is_variant(content, prefix)) {
-      add(prefix.substr(0, prefix.size() - 1), path, content.parts(path));
-      return;
-    }
+    struct stat info {};
+    const bool there = stat(path.c_str(), &info) == 0;  // if not, reading it says why
     const std::pair<dev_t, ino_t> self{info.st_dev, info.st_ino};
-    if (above_.size() > kDeepest || above_.count(self) > 0) {
+    if (there && (above_.size() > kDeepest || above_.count(self) > 0)) {
       problem(path, above_.count(self) > 0 ? "it is a link to a folder above it"
                                            : "it lies too deep in the folder");
+      return;
+    }
+    Content content;
+    if (!read(path, prefix, &content) || !there) return;
+    if (!prefix.empty() && is_variant(content, prefix)) {
+      add(prefix.substr(0, prefix.size() - 1), path, content.parts(path));
       return;
     }
     for (const std::string& name : content.variants) {

@@ -42,7 +42,11 @@ std::vector<FolderAction> WatchedFolder::look(const FolderListing& listing, Time
   look_at_ = TimePoint::max();
   for (const auto& [name, listed] : listing.variants) see(variants_[name], listed, now);
   for (auto& [name, variant] : variants_) {
-    if (listing.variants.count(name) > 0 || unread(listing, name) || variant.seen.empty()) continue;
+    if (listing.variants.count(name) > 0 || variant.seen.empty()) continue;
+    if (unread(listing, name)) {
+      variant.due = std::max(variant.due, now + settle_);
+      continue;
+    }
     variant.seen.clear();
     variant.to_do = true;
     variant.due = variant.taken.empty() ? now : now + settle_;
