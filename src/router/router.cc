@@ -145,6 +145,11 @@ class RouterImpl final : public Router {
     return core_.variants();
   }
 
+  CacheTierInfo cache_tier(Tier tier) const override {
+    MutexLock lock(mutex_);
+    return core_.tier(tier);
+  }
+
   const std::string& base_name() const override { return base_name_; }
 
  private:

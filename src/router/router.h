@@ -77,6 +77,7 @@ class Router {
   virtual void shutdown(TimePoint deadline) = 0;
 
   virtual std::vector<VariantInfo> variants() const = 0;
+  virtual CacheTierInfo cache_tier(Tier tier) const = 0;
   virtual const std::string& base_name() const = 0;
 };
 

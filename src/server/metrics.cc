@@ -164,6 +164,10 @@ void ServerMetrics::render_variants(const MetricsSnapshot& snapshot, PrometheusT
   table("deltad_model_waiting", "gauge", "Sequences without a token yet, by model.",
         [](const OfVariant& row) { return row.waiting; });
   render_catalog(snapshot.variants, out);
+  out.family("deltad_cache_used_bytes", "gauge",
+             "Memory of variants: loaded, being loaded and not yet given back.");
+  out.sample({{"tier", "device"}}, static_cast<double>(snapshot.device_used));
+  out.sample({{"tier", "host"}}, static_cast<double>(snapshot.host_used));
 }
 
 void ServerMetrics::render_vllm(const MetricsSnapshot& snapshot, PrometheusText& out) const {

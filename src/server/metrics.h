@@ -49,6 +49,7 @@ struct MetricsSnapshot {  // of what others count
   size_t base_bytes = 0;  // resident weights
   EngineStats engine;
   std::vector<VariantInfo> variants;
+  int64_t device_used = 0, host_used = 0;  // bytes, by variants
 };
 
 class ServerMetrics {

@@ -193,6 +193,8 @@ void OpenAiApi::metrics_page(Reply& reply) const {
     snapshot.base_bytes = serving.base_bytes;
     snapshot.engine = serving.engine->stats();
     snapshot.variants = serving.router->variants();
+    snapshot.device_used = serving.router->cache_tier(Tier::kDevice).used;
+    snapshot.host_used = serving.router->cache_tier(Tier::kHost).used;
   }
   reply.text(200, "text/plain; version=0.0.4; charset=utf-8", metrics_.render(snapshot));
 }

@@ -62,6 +62,7 @@ class FakeRouter final : public Router {
     poet.bytes = 0;
     return {math, poet};
   }
+  CacheTierInfo cache_tier(Tier) const override { return {}; }
   const std::string& base_name() const override { return base_; }
 
   // For tests.
