@@ -139,14 +139,16 @@ def tiny(tmp_path_factory):
 class Versions:
     """Variant files for the tiny model whose greedy answers to PROMPTS all differ, and those answers."""
     TOKENS = 24
-    PROMPTS = [[305, 486, 55, 464, 165], [199, 404], [151, 38, 88, 84, 133, 273, 490], [238, 468, 140, 340, 283, 314, 493]]
+    PROMPTS = [[89, 88, 469, 278], [417, 69, 268, 401, 290, 108, 221, 489, 31, 249], [151, 38, 88, 84, 133, 273, 490],
+               [238, 468, 140, 340, 283, 314, 493]]
     FILES = [*sorted((GOLDEN / "variants" / "llama").glob("*.delta.safetensors")),
              *sorted((GOLDEN / "variants" / "llama_vocab").glob("*.delta.safetensors"))]
 
     def __init__(self, server):
         self.answers = [[self.ask(server, f"v{i}", p) for p in range(len(self.PROMPTS))] for i in range(len(self.FILES))]
+        self.base = [self.ask(server, "llama", p) for p in range(len(self.PROMPTS))]
         for p in range(len(self.PROMPTS)):
-            assert len({tuple(a[p]) for a in self.answers}) == len(self.FILES), f"prompt {p} does not tell the versions apart"
+            assert len({tuple(a[p]) for a in [*self.answers, self.base]}) == len(self.FILES) + 1, f"prompt {p} does not tell the versions apart"
 
     def body(self, model: str, prompt: int, tokens: int = 0) -> dict:
         return {"model": model, "prompt": self.PROMPTS[prompt], "temperature": 0, "max_tokens": tokens or self.TOKENS, "ignore_eos": True,
