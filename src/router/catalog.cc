@@ -64,12 +64,20 @@ Result<CatalogEntryRef> Catalog::prepare(const std::string& base_name, const Var
   const std::string where = fmt::format("variant '{}'", source.name);
   if (!file_exists(source.path) && !is_directory(source.path))
     return invalid_argument(fmt::format("{}: '{}' does not exist", where, source.path));
+  const Result<std::string> before = variant_text_digest(source.path);
+  if (!before.ok()) return before.status().in(where);
   auto text = variant_text(source.path, base_text);
   if (!text.ok()) return text.status().in(where);
+  const Result<std::string> after = variant_text_digest(source.path);
+  if (!after.ok()) return after.status().in(where);
+  if (*before != *after)
+    return unavailable(
+        fmt::format("{}: the text files of {} changed while they were read", where, source.path));
   auto entry = std::make_shared<CatalogEntry>();
   entry->name = source.name;
   entry->path = source.path;
   entry->text = *text;
+  entry->text_digest = *after;
   entry->created = static_cast<int64_t>(std::time(nullptr));
   entry->share = std::make_shared<QueueShare>();
   return entry;

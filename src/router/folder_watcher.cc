@@ -80,9 +80,14 @@ class FolderWatcherImpl final : public FolderWatcher {
     for (const std::string& problem : problems)
       if (problems_.count(problem) == 0) log_warning("watched folder {}: {}", root_, problem);
     problems_.swap(problems);
-    for (const FolderAction& action : folder_.look(listing, Clock::real().now())) {
+    const std::vector<FolderAction> actions = folder_.look(listing, Clock::real().now());
+    if (actions.empty()) return;
+    std::map<std::string, std::string> holders;
+    for (VariantInfo& info : router_.variants()) holders.emplace(info.name, std::move(info.path));
+    for (const FolderAction& action : actions) {
       if (stopping_) return;
-      const Status status = perform(action);
+      const auto holder = holders.find(action.name);
+      const Status status = perform(action, holder == holders.end() ? "" : holder->second);
       if (!status.ok() && !stopping_)
         log_warning("watched folder {}: {} is not taken: {}", root_, quoted_name(action.path),
                     status.message());
@@ -90,9 +95,9 @@ class FolderWatcherImpl final : public FolderWatcher {
     }
   }
 
-  // What others did to a name meanwhile is respected: it is theirs then.
-  Status perform(const FolderAction& action) {
-    const std::string holder = path_in_catalog(action.name);
+  // holder: the path that the name stands for in the catalog, "" if there is none. What others did
+  // to a name meanwhile is respected: it is theirs then.
+  Status perform(const FolderAction& action, const std::string& holder) {
     std::string& ours = ours_[action.name];
     if (!holder.empty() && holder != ours)
       return invalid_argument(
@@ -110,12 +115,6 @@ class FolderWatcherImpl final : public FolderWatcher {
       log_info("variant {} {}: {}", action.name, holder.empty() ? "added" : "replaced",
                action.path);
     return status;
-  }
-
-  std::string path_in_catalog(const std::string& name) const {
-    for (const VariantInfo& info : router_.variants())
-      if (info.name == name) return info.path;
-    return "";
   }
 
   const std::string root_;

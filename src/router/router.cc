@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/mutex.h"
+#include "delta/variant_text.h"
 #include "engine/memory_budget.h"
 #include "router/bell.h"
 
@@ -296,6 +297,12 @@ class RouterImpl final : public Router {
     if (static_cast<int64_t>(variant.bytes) > job.bytes)
       return internal_error(fmt::format("{} takes {} bytes, but only {} were set aside", entry.path,
                                         variant.bytes, job.bytes));
+    // A folder may have become another version's since it was registered: its weights must not
+    // meet the text of this one.
+    ASSIGN_OR_RETURN(const std::string text, variant_text_digest(entry.path));
+    if (text != entry.text_digest)
+      return unavailable(fmt::format(
+          "the text files of {} have changed since it was registered: replace it", entry.path));
     return loaded;
   }
 

@@ -61,8 +61,9 @@ class Router {
   virtual void cancel(Ticket ticket) = 0;  // unknown tickets are ignored
 
   // At run time. add and replace read the variant's header and text files, replace also the whole
-  // rest: a broken one is refused and leaves everything as it was. After replace new requests get the new version and running
-  // ones end on the old, whose memory is given back then; the same after remove.
+  // rest: a broken one is refused and leaves everything as it was. After replace new requests get
+  // the new version and running ones end on the old, whose memory is given back then; the same
+  // after remove.
   virtual Status add(const VariantSource& source) = 0;      // kInvalidArgument if the name is taken
   virtual Status replace(const VariantSource& source) = 0;  // kNotFound if there is none
   virtual Status remove(const std::string& name) = 0;
