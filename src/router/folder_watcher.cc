@@ -98,8 +98,8 @@ class FolderWatcherImpl final : public FolderWatcher {
   // holder: the path that the name stands for in the catalog, "" if there is none. What others did
   // to a name meanwhile is respected: it is theirs then.
   Status perform(const FolderAction& action, const std::string& holder) {
-    std::string& ours = ours_[action.name];
-    if (!holder.empty() && holder != ours)
+    const auto ours = ours_.find(action.name);
+    if (!holder.empty() && (ours == ours_.end() || holder != ours->second))
       return invalid_argument(
           fmt::format("the name {} is taken by {}", quoted_name(action.name), quoted_name(holder)));
     if (action.kind == FolderAction::Kind::kRemove) {
@@ -110,10 +110,9 @@ class FolderWatcherImpl final : public FolderWatcher {
     }
     const VariantSource source{action.name, action.path};
     const Status status = holder.empty() ? router_.add(source) : router_.replace(source);
-    if (status.ok()) ours = action.path;
-    if (status.ok())
-      log_info("variant {} {}: {}", action.name, holder.empty() ? "added" : "replaced",
-               action.path);
+    if (!status.ok()) return status;
+    ours_[action.name] = action.path;
+    log_info("variant {} {}: {}", action.name, holder.empty() ? "added" : "replaced", action.path);
     return status;
   }
 
