@@ -48,8 +48,12 @@ class Folder:
         data = bytearray(data)
         if self.rng.random() < 0.3:
             return bytes(data[:self.rng.randrange(len(data))])
-        for _ in range(self.rng.choice([1, 1, 100])):
+        if self.rng.random() < 0.3:
             data[self.rng.randrange(len(data))] ^= 1 << self.rng.randrange(8)
+            return bytes(data)
+        # So many weights that the answer would be another, and the header as it was.
+        for _ in range(1000):
+            data[self.rng.randrange(len(data) // 5, len(data))] ^= 1 << self.rng.randrange(8)
         return bytes(data)
 
     async def stir(self):
