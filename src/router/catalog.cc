@@ -7,6 +7,8 @@
 
 #include "delta/variant_text.h"
 #include "io/file_reader.h"
+#include "io/quote.h"
+#include "text/utf8.h"
 
 namespace deltad {
 namespace {
@@ -23,6 +25,9 @@ Status check_name(const std::string& name, const std::string& base_name) {
     if (c <= 0x20 || c == 0x7f)
       return invalid_argument(
           "a variant's name holds a space or control character: use letters, digits, . - _ / :");
+  if (!is_utf8(name))
+    return invalid_argument(
+        fmt::format("variant name {} is not UTF-8: no client could ask for it", quoted_name(name)));
   if (name == base_name)
     return invalid_argument(
         fmt::format("variant '{}' has the name of the base model: choose another", name));

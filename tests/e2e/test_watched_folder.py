@@ -77,10 +77,12 @@ def test_variants_follow_the_folder(tmp_path, versions):
         put(FILES[1], watch / "llama.delta.safetensors")
         put(FILES[1], watch / "configured.delta.safetensors")
         (watch / "broken.delta.safetensors").write_text("nothing")
+        shutil.copy(FILES[1], os.fsencode(watch) + b"/caf\xe9.delta.safetensors")
         put(FILES[1], watch / "last.delta.safetensors")
         settled(server, {"early", "org/late", "last"})
         assert versions.which(server, "configured") == 0
-        for reason in ("name of the base", "'configured' is taken by", "broken.delta.safetensors"):
+        for reason in ("name of the base", "'configured' is taken by", "broken.delta.safetensors",
+                       "caf\\xe9' is not UTF-8"):
             assert reason in server.log(), reason
 
         shutil.rmtree(watch)

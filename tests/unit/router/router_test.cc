@@ -364,6 +364,8 @@ TEST(CatalogTest, RefusesWrongNamesAndPaths) {
   EXPECT_THAT(error({{"a", good}, {"a", good}}), HasSubstr("given twice"));
   EXPECT_THAT(error({{"a b", good}}), HasSubstr("space"));
   EXPECT_THAT(error({{"", good}}), HasSubstr("empty"));
+  EXPECT_THAT(error({{"caf\xe9", good}}), HasSubstr("'caf\\xe9' is not UTF-8"));
+  EXPECT_EQ(error({{"caf\xc3\xa9", good}}), "");
   EXPECT_THAT(error({{"a", "/nowhere"}}), HasSubstr("'/nowhere' does not exist"));
   EXPECT_EQ(error({{"team/a.b:1", good}}), "");
 }
