@@ -99,6 +99,15 @@ Result<DeltaFile> open_checked(const std::string& path, const WeightTable& table
   return delta;
 }
 
+DeltaReadOptions read_options(const WeightTable& table, const VariantLoadOptions& options) {
+  DeltaReadOptions read;
+  read.table = &table;
+  read.threads = options.threads;
+  read.cancelled = options.cancelled;
+  read.rate = options.rate;
+  return read;
+}
+
 Result<size_t> bytes_of(const DeltaFile& delta, const VariantContent& content,
                         const Backend& backend) {
   const Result<size_t> bytes = backend.variant_bytes(content);
@@ -113,6 +122,12 @@ Result<VariantSize> measure_variant(const std::string& path, const WeightTable& 
   ASSIGN_OR_RETURN(const DeltaFile delta, open_checked(path, table, options));
   ASSIGN_OR_RETURN(const size_t bytes, bytes_of(delta, content_of(delta, table), backend));
   return VariantSize{static_cast<int64_t>(bytes), delta.header().digest};
+}
+
+Status verify_variant(const std::string& path, const WeightTable& table,
+                      const VariantLoadOptions& options) {
+  ASSIGN_OR_RETURN(const DeltaFile delta, open_checked(path, table, options));
+  return read_delta(delta, read_options(table, options));
 }
 
 Result<VariantRef> load_variant(const std::string& name, const std::string& path,
@@ -134,12 +149,8 @@ Result<VariantRef> load_variant(const std::string& name, const std::string& path
   if (!made.ok()) return made.status().in(delta.path());
   std::unique_ptr<VariantWeights> weights = std::move(*made);
   BackendSink sink(table, *weights);
-  DeltaReadOptions read;
-  read.table = &table;
+  DeltaReadOptions read = read_options(table, options);
   read.sink = &sink;
-  read.threads = options.threads;
-  read.cancelled = options.cancelled;
-  read.rate = options.rate;
   RETURN_IF_ERROR(read_delta(delta, read));
 
   const bool base_tied = table.specs[static_cast<size_t>(table.head)].alias == table.embedding;

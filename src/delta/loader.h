@@ -31,6 +31,10 @@ struct VariantSize {
 Result<VariantSize> measure_variant(const std::string& path, const WeightTable& table,
                                     const Backend& backend, const VariantLoadOptions& options);
 
+// All checks of load_variant, which reads the whole file, without keeping anything of it.
+Status verify_variant(const std::string& path, const WeightTable& table,
+                      const VariantLoadOptions& options);
+
 // Checks everything DESIGN "Loading checks" names while reading (version, architecture, shapes,
 // base digest, file digest, finite α); an error names the file, the tensor and what was expected. A
 // file that changes, goes away or is replaced meanwhile is kUnavailable. All of the variant's

@@ -14,4 +14,8 @@ namespace deltad {
 Result<std::shared_ptr<const TextAssets>> variant_text(
     const std::string& path, const std::shared_ptr<const TextAssets>& base);
 
+// Of the content of the text files in the variant's folder, to tell whether they have changed; ""
+// for a single file.
+Result<std::string> variant_text_digest(const std::string& path);
+
 }  // namespace deltad

@@ -264,6 +264,16 @@ const std::vector<Key>& variant_loading_keys() {
   return keys;
 }
 
+const std::vector<Key>& variant_watch_keys() {
+  static const std::vector<Key> keys = {
+      {"folder", "the path of a folder",
+       text([](Config& c) -> std::string& { return c.watch.folder; })},
+      {"settle_seconds", "a number of seconds above 0",
+       positive_seconds([](Config& c) -> Duration& { return c.watch.settle; })},
+  };
+  return keys;
+}
+
 const std::vector<Key>& variant_cache_keys() {
   static const std::vector<Key> keys = {
       {"memory", "auto or a size such as 2GiB",
@@ -315,6 +325,7 @@ class Reader {
             {"server", "a map", nested("server", server)},
             {"engine", "a map", nested("engine", engine_keys())},
             {"cpu", "a map", nested("cpu", cpu_keys())},
+            {"variant_watch", "a map", nested("variant_watch", variant_watch_keys())},
             {"variant_loading", "a map", nested("variant_loading", variant_loading_keys())},
             {"variant_cache", "a map", nested("variant_cache", variant_cache_keys())},
             {"queue", "a map", nested("queue", queue_keys())},
@@ -395,6 +406,7 @@ Status read_config(std::string_view yaml, const std::string& file, Config* confi
         file, fresh.admin_listen));
   fresh.base = beside(file, fresh.base);
   for (VariantSource& variant : fresh.variants) variant.path = beside(file, variant.path);
+  fresh.watch.folder = beside(file, fresh.watch.folder);
   *config = std::move(fresh);
   return Status();
 }
@@ -416,6 +428,9 @@ std::string describe(const Config& config) {
   for (const VariantSource& v : config.variants)
     out += fmt::format("variant:   {} = {}{}\n", v.name, v.path,
                        v.limit.any() ? ", with a rate limit" : "");
+  if (!config.watch.folder.empty())
+    out += fmt::format("watched:   {}, settle time {:g} s\n", config.watch.folder,
+                       seconds(config.watch.settle));
   out += fmt::format("listen:    {}, {} I/O threads, at most {} connections\n", config.http.listen,
                      config.http.threads, config.http.connections);
   if (!config.admin_listen.empty())

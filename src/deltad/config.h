@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "deltad/listen_address.h"
 #include "engine/engine.h"
+#include "router/folder_watcher.h"
 #include "router/router.h"
 #include "server/http/http_server.h"
 
@@ -21,6 +22,7 @@ struct Config {
   std::string base;       // model folder or .gguf file
   std::string base_name;  // as clients call it; "": the folder's or file's name
   std::vector<VariantSource> variants;
+  WatchOptions watch;  // a folder of more variants
   HttpOptions http;
   double drain_seconds = 30;  // for running requests after SIGTERM
   std::vector<std::string> cors_origins = {"*"};

@@ -101,6 +101,9 @@ Status Daemon::load() {
     options.max_waiting = int64_t{config_.engine.max_waiting} + config_.engine.max_running;
   ASSIGN_OR_RETURN(router_, Router::make(options, config_.variants, base_->text, base_->table,
                                          *base_->backend, *engine_));
+  if (!config_.watch.folder.empty()) {
+    ASSIGN_OR_RETURN(watcher_, FolderWatcher::start(config_.watch, *router_));
+  }
 
   Serving serving;
   serving.router = router_.get();
@@ -116,7 +119,7 @@ Status Daemon::load() {
       "ready after {:.1f} s: {} ({}), {:.0f} MiB of weights, {} variants, KV cache of {} tokens, "
       "context {}",
       seconds(Clock::real().now() - start), options.base_name, base_->backend->description(),
-      static_cast<double>(base_->backend->weight_bytes()) / kMiB, config_.variants.size(),
+      static_cast<double>(base_->backend->weight_bytes()) / kMiB, router_->variants().size(),
       stats.kv_blocks * stats.block_tokens, engine_->max_context());
   return Status();
 }
@@ -126,6 +129,7 @@ void Daemon::drain() {
   api_.set_not_ready("The server is shutting down.");
   admin_api_.set_not_ready("The server is shutting down.");
   http_->drain();
+  if (watcher_) watcher_->stop();
   router_->shutdown(deadline);
   // Cancelled requests still get their last words.
   http_->wait_idle(std::max(deadline, Clock::real().now() + std::chrono::seconds(1)));

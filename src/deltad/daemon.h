@@ -9,6 +9,7 @@
 
 #include "deltad/config.h"
 #include "engine/base_model.h"
+#include "router/folder_watcher.h"
 #include "server/admin/api.h"
 #include "server/http/http_server.h"
 #include "server/openai/api.h"
@@ -39,6 +40,7 @@ class Daemon {
   std::unique_ptr<BaseModel> base_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Router> router_;
+  std::unique_ptr<FolderWatcher> watcher_;  // null: none configured
   std::thread loader_;
   std::atomic<bool> loaded_{false};
   mutable Mutex mutex_;

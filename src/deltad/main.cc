@@ -18,7 +18,7 @@ using deltad::Config;
 using deltad::Status;
 
 struct CommandLine {
-  std::string config_file, base, listen;
+  std::string config_file, base, listen, watch;
   std::vector<std::string> variants;
   int threads = -1;
   bool check_only = false;
@@ -44,6 +44,7 @@ deltad::Result<Config> make_config(const CommandLine& line) {
     std::erase_if(config.variants, [&](const auto& other) { return other.name == variant.name; });
     config.variants.push_back(std::move(variant));
   }
+  if (!line.watch.empty()) config.watch.folder = line.watch;
   if (!line.listen.empty()) {
     RETURN_IF_ERROR(deltad::check_listen(line.listen));
     config.http.listen = line.listen;
@@ -92,6 +93,7 @@ int main(int argc, char** argv) {
   app.add_option("--config", line.config_file, "YAML file; config/deltad.yaml describes every key");
   app.add_option("--base", line.base, "Base model: a Hugging Face folder or a .gguf file");
   app.add_option("--variant", line.variants, "A variant, NAME=PATH; may be given several times");
+  app.add_option("--watch", line.watch, "A folder whose variants are served as they come and go");
   app.add_option("--listen", line.listen, "ADDRESS:PORT (default 127.0.0.1:8080)");
   app.add_option("--threads", line.threads, "Kernel threads; 0: one a core")
       ->check(CLI::Range(0, 1024));

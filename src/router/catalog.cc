@@ -7,6 +7,8 @@
 
 #include "delta/variant_text.h"
 #include "io/file_reader.h"
+#include "io/quote.h"
+#include "text/utf8.h"
 
 namespace deltad {
 namespace {
@@ -23,6 +25,9 @@ Status check_name(const std::string& name, const std::string& base_name) {
     if (c <= 0x20 || c == 0x7f)
       return invalid_argument(
           "a variant's name holds a space or control character: use letters, digits, . - _ / :");
+  if (!is_utf8(name))
+    return invalid_argument(
+        fmt::format("variant name {} is not UTF-8: no client could ask for it", quoted_name(name)));
   if (name == base_name)
     return invalid_argument(
         fmt::format("variant '{}' has the name of the base model: choose another", name));
@@ -64,12 +69,20 @@ Result<CatalogEntryRef> Catalog::prepare(const std::string& base_name, const Var
   const std::string where = fmt::format("variant '{}'", source.name);
   if (!file_exists(source.path) && !is_directory(source.path))
     return invalid_argument(fmt::format("{}: '{}' does not exist", where, source.path));
+  const Result<std::string> before = variant_text_digest(source.path);
+  if (!before.ok()) return before.status().in(where);
   auto text = variant_text(source.path, base_text);
   if (!text.ok()) return text.status().in(where);
+  const Result<std::string> after = variant_text_digest(source.path);
+  if (!after.ok()) return after.status().in(where);
+  if (*before != *after)
+    return unavailable(
+        fmt::format("{}: the text files of {} changed while they were read", where, source.path));
   auto entry = std::make_shared<CatalogEntry>();
   entry->name = source.name;
   entry->path = source.path;
   entry->text = *text;
+  entry->text_digest = *after;
   entry->created = static_cast<int64_t>(std::time(nullptr));
   entry->share = std::make_shared<QueueShare>();
   if (source.limit.any()) entry->share->limiter.emplace(source.limit);

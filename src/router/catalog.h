@@ -54,6 +54,7 @@ struct CatalogEntry {
   // Fixed when registered.
   std::string name, path;
   std::shared_ptr<const TextAssets> text;  // its own, else the base's
+  std::string text_digest;                 // of its own files: weights loaded later must fit them
   int64_t created = 0;
 
   // Set by whoever wants a load to stop, polled by the loader.

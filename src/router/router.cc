@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/mutex.h"
+#include "delta/variant_text.h"
 #include "engine/memory_budget.h"
 #include "router/bell.h"
 
@@ -86,6 +87,9 @@ class RouterImpl final : public Router {
   }
   Status replace(const VariantSource& source) override {
     ASSIGN_OR_RETURN(CatalogEntryRef entry, checked(source));
+    // What works does not make way for what turns out to be damaged when it is first asked for.
+    RETURN_IF_ERROR(
+        loader_->verify(source.path, stop_verifying_).in(fmt::format("variant '{}'", source.name)));
     return change([&](RouterCore& core) { return core.replace(std::move(entry)); });
   }
   Status remove(const std::string& name) override {
@@ -119,6 +123,7 @@ class RouterImpl final : public Router {
   }
 
   void shutdown(TimePoint deadline) override {
+    stop_verifying_ = true;
     Effects effects;
     {
       MutexLock lock(mutex_);
@@ -306,6 +311,12 @@ class RouterImpl final : public Router {
     if (static_cast<int64_t>(variant.bytes) > job.bytes)
       return internal_error(fmt::format("{} takes {} bytes, but only {} were set aside", entry.path,
                                         variant.bytes, job.bytes));
+    // A folder may have become another version's since it was registered: its weights must not
+    // meet the text of this one.
+    ASSIGN_OR_RETURN(const std::string text, variant_text_digest(entry.path));
+    if (text != entry.text_digest)
+      return unavailable(fmt::format(
+          "the text files of {} have changed since it was registered: replace it", entry.path));
     return loaded;
   }
 
@@ -336,6 +347,7 @@ class RouterImpl final : public Router {
   const std::unique_ptr<VariantLoader> loader_;
   Engine& engine_;
   const std::shared_ptr<Bell> bell_;  // wakes the service thread
+  std::atomic<bool> stop_verifying_{false};
 
   mutable Mutex mutex_;
   CondVar changed_;  // to_load_, requests waiting, or stopping_

@@ -60,10 +60,10 @@ class Router {
   virtual Result<Ticket> submit(const ModelHandle& model, Request request) = 0;
   virtual void cancel(Ticket ticket) = 0;  // unknown tickets are ignored
 
-  // At run time. add and replace read the variant's header and text files: a broken one is refused
-  // and leaves everything as it was. After replace new requests get the new version and running
-  // ones end on the old, whose memory is given back then; the same after remove. A limit belongs to
-  // the name: a replacement that brings none keeps it.
+  // At run time. add reads the variant's header and text files, replace also the whole rest: a
+  // broken one is refused and leaves everything as it was. After replace new requests get the new
+  // version and running ones end on the old, whose memory is given back then; the same after
+  // remove. A limit belongs to the name: a replacement that brings none keeps it.
   virtual Status add(const VariantSource& source) = 0;      // kConflict if the name is taken
   virtual Status replace(const VariantSource& source) = 0;  // kNotFound if there is none
   virtual Status remove(const std::string& name) = 0;

@@ -19,11 +19,13 @@ class FilesLoader final : public VariantLoader {
     return measure_variant(path, table_, backend_, load_options());
   }
 
+  Status verify(const std::string& path, const std::atomic<bool>& cancelled) override {
+    return verify_variant(path, table_, reading(cancelled));
+  }
+
   Result<VariantRef> load(const std::string& name, const std::string& path, Tier, int64_t max_bytes,
                           const std::atomic<bool>& cancelled) override {
-    VariantLoadOptions options = load_options();
-    options.cancelled = &cancelled;
-    options.rate = rate_ ? &*rate_ : nullptr;
+    VariantLoadOptions options = reading(cancelled);
     options.max_bytes = static_cast<size_t>(max_bytes);
     return load_variant(name, path, table_, backend_, options);
   }
@@ -37,6 +39,13 @@ class FilesLoader final : public VariantLoader {
     VariantLoadOptions options;
     options.base_digest = options_.base_digest;
     options.architecture = options_.architecture;
+    return options;
+  }
+
+  VariantLoadOptions reading(const std::atomic<bool>& cancelled) {
+    VariantLoadOptions options = load_options();
+    options.cancelled = &cancelled;
+    options.rate = rate_ ? &*rate_ : nullptr;
     return options;
   }
 

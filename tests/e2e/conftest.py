@@ -136,6 +136,44 @@ def tiny(tmp_path_factory):
         yield server
 
 
+class Versions:
+    """Variant files for the tiny model whose greedy answers to PROMPTS all differ, and those answers."""
+    TOKENS = 24
+    PROMPTS = [[89, 88, 469, 278], [417, 69, 268, 401, 290, 108, 221, 489, 31, 249], [151, 38, 88, 84, 133, 273, 490],
+               [238, 468, 140, 340, 283, 314, 493]]
+    FILES = [*sorted((GOLDEN / "variants" / "llama").glob("*.delta.safetensors")),
+             *sorted((GOLDEN / "variants" / "llama_vocab").glob("*.delta.safetensors"))]
+
+    def __init__(self, server):
+        self.answers = [[self.ask(server, f"v{i}", p) for p in range(len(self.PROMPTS))] for i in range(len(self.FILES))]
+        self.base = [self.ask(server, "llama", p) for p in range(len(self.PROMPTS))]
+        for p in range(len(self.PROMPTS)):
+            assert len({tuple(a[p]) for a in [*self.answers, self.base]}) == len(self.FILES) + 1, f"prompt {p} does not tell the versions apart"
+
+    def body(self, model: str, prompt: int, tokens: int = 0) -> dict:
+        return {"model": model, "prompt": self.PROMPTS[prompt], "temperature": 0, "max_tokens": tokens or self.TOKENS, "ignore_eos": True,
+                "return_token_ids": True}
+
+    def ask(self, server, model: str, prompt: int = 0) -> list[int]:
+        status, answer = server.post("/v1/completions", self.body(model, prompt))
+        assert status == 200, answer
+        return answer["choices"][0]["token_ids"]
+
+    def which(self, server, model: str) -> int:
+        """The version that answers under this name."""
+        answer = self.ask(server, model)
+        found = [i for i, answers in enumerate(self.answers) if answers[0] == answer]
+        assert len(found) == 1, f"{model} answers as no version does: {answer}"
+        return found[0]
+
+
+@pytest.fixture(scope="session")
+def versions(tmp_path_factory):
+    arguments = [a for i, file in enumerate(Versions.FILES) for a in ("--variant", f"v{i}={file}")]
+    with running(["--base", TINY, *arguments], tmp_path_factory.mktemp("versions")) as server:
+        return Versions(server)
+
+
 def ctl(*arguments, check: bool = True, **options) -> subprocess.CompletedProcess:
     """Runs deltactl."""
     result = subprocess.run([str(BUILD / "deltactl"), *map(str, arguments)], capture_output=True, text=True,

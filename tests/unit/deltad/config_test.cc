@@ -33,6 +33,7 @@ server: {listen: "[::1]:9000", io_threads: 3, real_time_io: false, max_body: 1Mi
 engine: {kv_cache: 512KiB, max_context: 100, max_step_rows: 64, max_running: 5, max_waiting: 6, step_milliseconds: 50,
          prefix_cache: false, age_seconds: 2.5, base_weight: 3, variant_weights: {coder: 0.5, team/legal: 2}}
 cpu: {threads: 2, pin: false, isa: avx2}
+variant_watch: {folder: incoming, settle_seconds: 0.25}
 variant_loading: {threads: 2, retry_seconds: 0.5, bytes_per_second: 200MiB}
 variant_cache: {memory: 64MiB, half_life_seconds: 30, age_bound_seconds: 2.5}
 queue: {max_requests: 7, max_requests_per_variant: 3}
@@ -74,6 +75,8 @@ queue: {max_requests: 7, max_requests_per_variant: 3}
   EXPECT_EQ(config.cpu.threads, 2);
   EXPECT_FALSE(config.cpu.pin);
   EXPECT_EQ(config.cpu.isa, "avx2");
+  EXPECT_EQ(config.watch.folder, "/etc/deltad/incoming");
+  EXPECT_EQ(config.watch.settle, std::chrono::milliseconds(250));
   EXPECT_EQ(config.router.loader_threads, 2);
   EXPECT_EQ(config.router.cache_bytes, 64 << 20);
   EXPECT_EQ(config.router.half_life_seconds, 30);
@@ -114,6 +117,9 @@ TEST(Config, NamesKeyLineAndWhatIsAllowed) {
   EXPECT_THAT(error_of("base: a\nbase: b\n"), HasSubstr("line 2: key 'base' is given twice"));
   EXPECT_THAT(error_of("queue: {max_requests: many}\n"),
               HasSubstr("key 'queue.max_requests': expected auto or a whole number"));
+  EXPECT_THAT(
+      error_of("variant_watch: {settle_seconds: 0}\n"),
+      HasSubstr("key 'variant_watch.settle_seconds': expected a number of seconds above 0"));
   EXPECT_THAT(error_of("variant_cache: {memory: 0}\n"), HasSubstr("expected auto or a size"));
   EXPECT_THAT(error_of("base: [\n"), HasSubstr("not valid YAML"));
   EXPECT_THAT(error_of("- a\n- b\n"), HasSubstr("expected a map of keys"));
@@ -181,6 +187,7 @@ TEST(Config, TheShippedFileHoldsTheDefaults) {
   EXPECT_EQ(config.http.idle_timeout, plain.http.idle_timeout);
   EXPECT_EQ(config.drain_seconds, plain.drain_seconds);
   EXPECT_EQ(config.router.retry_seconds, plain.router.retry_seconds);
+  EXPECT_EQ(config.watch.settle, plain.watch.settle);
 }
 
 TEST(Config, CommandLineForms) {

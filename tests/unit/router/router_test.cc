@@ -11,6 +11,7 @@
 
 #include "base/mutex.h"
 #include "engine/base_model.h"
+#include "io/file_reader.h"
 #include "tests/support/temp_folder.h"
 
 namespace deltad {
@@ -253,6 +254,37 @@ TEST_F(RouterTest, VariantsComeChangeAndGo) {
   EXPECT_EQ(submit("team/v1.5:a").status().code(), Code::kNotFound);
 }
 
+TEST_F(RouterTest, ADamagedFileDoesNotReplaceOneThatWorks) {
+  const std::string damaged = folder_.file("damaged.delta.safetensors");
+  std::string content = *read_file(good_);
+  content.back() = static_cast<char>(content.back() ^ 1);
+  folder_.write("damaged.delta.safetensors", content);
+  const Status status = router_->replace({"row", damaged});
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("variant 'row': " + damaged + ": the file is damaged"));
+  ASSERT_TRUE(submit("row").ok());
+  EXPECT_NE(engine_.wait_for(1)[0], nullptr);
+  EXPECT_EQ(info("row").path, good_);
+}
+
+// The folder becomes that of another version before this one was loaded.
+TEST_F(RouterTest, WeightsAreNotServedWithTheTextOfAnotherVersion) {
+  const std::string path = folder_.file("own");
+  std::filesystem::create_directory(path);
+  std::filesystem::copy_file(good_, path + "/own.delta.safetensors");
+  folder_.write("own/chat_template.jinja", "first");
+  ASSERT_TRUE(router_->add({"own", path}).ok());
+  folder_.write("own/chat_template.jinja", "other");
+  ASSERT_TRUE(submit("own").ok());
+  const TokenEvent end = ends_.wait(0);
+  EXPECT_EQ(end.status.code(), Code::kUnavailable);
+  EXPECT_THAT(end.status.message(), HasSubstr("have changed since it was registered"));
+  ASSERT_TRUE(router_->replace({"own", path}).ok());
+  EXPECT_EQ(router_->resolve("own")->text->chat_template_source, "other");
+  ASSERT_TRUE(submit("own").ok());
+  EXPECT_NE(engine_.wait_for(1)[0], nullptr);
+}
+
 TEST_F(RouterTest, WhatIsInUseIsNotEvicted) {
   ASSERT_TRUE(router_->pin("row").ok());
   ASSERT_TRUE(submit("row").ok());
@@ -332,6 +364,8 @@ TEST(CatalogTest, RefusesWrongNamesAndPaths) {
   EXPECT_THAT(error({{"a", good}, {"a", good}}), HasSubstr("given twice"));
   EXPECT_THAT(error({{"a b", good}}), HasSubstr("space"));
   EXPECT_THAT(error({{"", good}}), HasSubstr("empty"));
+  EXPECT_THAT(error({{"caf\xe9", good}}), HasSubstr("'caf\\xe9' is not UTF-8"));
+  EXPECT_EQ(error({{"caf\xc3\xa9", good}}), "");
   EXPECT_THAT(error({{"a", "/nowhere"}}), HasSubstr("'/nowhere' does not exist"));
   EXPECT_EQ(error({{"team/a.b:1", good}}), "");
 }
