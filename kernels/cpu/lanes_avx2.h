@@ -84,6 +84,8 @@ struct Lanes {
     store_bf16(all, a);
     for (int i = 0; i < n; ++i) p[i] = all[i];
   }
+  // Sixteen bf16 values.
+  static F load_bf16(const uint16_t* p) { return {widen8(p), widen8(p + 8)}; }
   // Sixteen pairs of bf16 values: the first and the second of each pair.
   static F first_of_pairs(const uint16_t* p) {
     return {_mm256_castsi256_ps(_mm256_slli_epi32(load_pairs(p), 16)),
@@ -98,6 +100,10 @@ struct Lanes {
  private:
   static __m256i below(int n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+  static __m256 widen8(const uint16_t* p) {
+    const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v), 16));
   }
   static __m256i load_pairs(const uint16_t* p) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));

@@ -61,6 +61,11 @@ struct Lanes {
   static void store_bf16_first(uint16_t* p, F a, int n) {
     _mm256_mask_storeu_epi16(p, below(n), bf16_of(a));
   }
+  // Sixteen bf16 values.
+  static F load_bf16(const uint16_t* p) {
+    const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16));
+  }
   // Sixteen pairs of bf16 values: the first and the second of each pair.
   static F first_of_pairs(const uint16_t* p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16));

@@ -97,14 +97,17 @@ struct Lanes {
       p[i] = static_cast<uint16_t>(nan ? (u >> 16) | 0x40u : rounded);
     }
   }
+  // Sixteen bf16 values.
+  static F load_bf16(const uint16_t* p) { return widen(p, 1); }
   // Sixteen pairs of bf16 values: the first and the second of each pair.
-  static F first_of_pairs(const uint16_t* p) { return of_pairs(p, 0); }
-  static F second_of_pairs(const uint16_t* p) { return of_pairs(p, 1); }
+  static F first_of_pairs(const uint16_t* p) { return widen(p, 2); }
+  static F second_of_pairs(const uint16_t* p) { return widen(p + 1, 2); }
 
  private:
-  static F of_pairs(const uint16_t* p, int which) {
+  // Every `step`th of the bf16 values at p.
+  static F widen(const uint16_t* p, int step) {
     return each([&](int i) {
-      const uint32_t u = static_cast<uint32_t>(p[2 * i + which]) << 16;
+      const uint32_t u = static_cast<uint32_t>(p[step * i]) << 16;
       float r;
       std::memcpy(&r, &u, sizeof r);
       return r;

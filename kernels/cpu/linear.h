@@ -1,20 +1,23 @@
 // The linear layer with fused 1-bit deltas, on packed weights (kernels/cpu/layout.h).
 //
-//   y[r] = W·x[r] + Σ_level α·(S·x[r])       S ∈ {−1, +1}
+//   y[r] = W·x[r] + Σ_level α·(S·x[r]) + B·t[r]       S ∈ {−1, +1}; t: kernels/cpu/low_rank.h
 //
-// Base and sign products are accumulated apart in fp32, each in one order over the columns, and
-// added once. So a row's result depends on that row alone: never on the number of rows, the other
-// rows, the groups or the split of tiles over threads. One arithmetic for each instruction set:
+// Base, sign and low-rank products are accumulated apart in fp32, each in one order over the
+// columns, and added once. So a row's result depends on that row alone: never on the number of
+// rows, the other rows, the groups or the split of tiles over threads. One arithmetic for each
+// instruction set:
 //   scalar, avx2   base and signs in fp32
 //   avx512         base in fp32; signs on activations rounded to int8, a scale each kScaleColumns
 //   avx512_bf16    base in bf16 (vdpbf16ps); signs as avx512
-// Without a group no code for signs runs and no activation is rounded.
+// Without a group no code for signs runs and no activation is rounded; without a low-rank group no
+// code for those runs.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "base/cpu_features.h"
+#include "kernels/cpu/low_rank.h"
 
 namespace deltad::cpu {
 
@@ -49,6 +52,8 @@ struct LinearJob {
   void* const* out;      // [m]
   const LinearGroup* groups;
   int32_t group_count;
+  const LowRankGroup* low_rank;  // rising, without overlap; any rows may have both kinds of group
+  int32_t low_rank_count;
   LinearEpilogue epilogue;
 };
 

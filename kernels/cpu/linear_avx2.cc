@@ -7,6 +7,7 @@
 #include "kernels/cpu/layout.h"
 #include "kernels/cpu/linear_isa.h"
 #include "kernels/cpu/linear_panels_inl.h"
+#include "kernels/cpu/low_rank_isa.h"
 
 namespace deltad::cpu {
 namespace {
@@ -373,6 +374,7 @@ void run(const LinearJob& job, const void* prepared, void* scratch, int64_t firs
         many(tile_of(job.w + (tile + t) * tile_values, job.columns, 0), x, Panels(job.m, kPanel),
              job.columns, sums.at + t * sums.tile_stride, wide);
     add_signs(job, group_panels, sums, tile, n, sign_sums, wide);
+    add_low_rank(job, kLowRankAvx2, sums, tile, n);
     write_out(job, sums, tile, n);
   }
 }

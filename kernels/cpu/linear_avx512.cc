@@ -2,6 +2,7 @@
 // widened on the way (exact), activations in fp32.
 #include "kernels/cpu/linear_avx512_run_inl.h"
 #include "kernels/cpu/linear_isa.h"
+#include "kernels/cpu/low_rank_isa.h"
 
 namespace deltad::cpu {
 namespace {
@@ -131,6 +132,7 @@ struct BaseFp32 {
   static constexpr int64_t kColumnBytes = 4;
   static constexpr size_t kManyBytes = 2 * kBlockColumns * kTileRows * sizeof(float);
 
+  static const LowRankKernels& low_rank() { return kLowRankAvx512; }
   static __m512 load(const void* x, int64_t c) {
     return _mm512_loadu_ps(static_cast<const float*>(x) + c);
   }

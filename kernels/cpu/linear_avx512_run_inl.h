@@ -7,6 +7,7 @@
 //   B::few(w, tiles, x, columns, p, sums, fetch)   p ≤ kPanel rows: W from memory, all columns
 //   B::many<T>(w, x, panels, columns, sums, fetch, scratch)   more: block by block of columns
 //   B::kManyBytes                                  scratch of many
+//   B::low_rank()                      the low-rank kernels of the same instruction set
 // Included as linear_avx512_inl.h.
 #pragma once
 
@@ -184,6 +185,7 @@ void run_fused(const LinearJob& job, char* rounded, Sums sums, int64_t first_til
         job.w + tile * kTileRows * job.columns, static_cast<const char*>(job.x[0]),
         {level.words + tile * tile_words, level.alpha + tile * kTileRows, tile_words, nullptr}, x,
         job.columns, sums, n);
+    add_low_rank(job, B::low_rank(), sums, tile, n);
     write_out(job, sums, tile, n, B::store);
   }
 }
@@ -218,6 +220,7 @@ void run(const LinearJob& job, const void* prepared, void* scratch_memory, int64
     Fetch first(scratch.ranges, early), rest(scratch.ranges + early, count - early + next);
     add_base<B>(job, w, x, n, scratch, first);
     if (count > 0) add_signs(job, rounded, scratch, tile, n, count, rest);
+    add_low_rank(job, B::low_rank(), scratch.sums, tile, n);
     write_out(job, scratch.sums, tile, n, B::store);
   }
 }

@@ -1,6 +1,7 @@
 // The linear layer on AVX-512 with bf16 arithmetic: base product by vdpbf16ps, activations in bf16.
 #include "kernels/cpu/linear_avx512_run_inl.h"
 #include "kernels/cpu/linear_isa.h"
+#include "kernels/cpu/low_rank_isa.h"
 
 namespace deltad::cpu {
 namespace {
@@ -84,6 +85,7 @@ struct BaseBf16 {
   static constexpr int64_t kColumnBytes = 2;
   static constexpr size_t kManyBytes = 0;
 
+  static const LowRankKernels& low_rank() { return kLowRankAvx512Bf16; }
   static __m512 load(const void* x, int64_t c) {
     return widen_bf16(
         _mm256_loadu_si256(reinterpret_cast<const __m256i*>(static_cast<const uint16_t*>(x) + c)));

@@ -10,6 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/cpu/layout.h"
+#include "kernels/cpu/linear.h"
+
 namespace deltad::cpu {
 namespace {
 
@@ -41,6 +44,16 @@ struct Sums {
   float* at;
   int64_t tile_stride;  // floats
 };
+
+// B·t of all low-rank groups on tiles [tile, tile + tiles), to which `sums` belong.
+inline void add_low_rank(const LinearJob& job, const LowRankKernels& kernels, Sums sums,
+                         int64_t tile, int64_t tiles) {
+  for (int32_t g = 0; g < job.low_rank_count; ++g) {
+    const LowRankGroup& group = job.low_rank[g];
+    kernels.expand(group, group.first_row, group.end_row, sums.at + group.first_row * kTileRows,
+                   sums.tile_stride, tile, tiles);
+  }
+}
 
 // Copies rows [first_row, end_row) of a job into its panels of `lines` lines. Copy: how 64 bytes
 // are copied.

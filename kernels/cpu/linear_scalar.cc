@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/layout.h"
 #include "kernels/cpu/linear_isa.h"
+#include "kernels/cpu/low_rank_isa.h"
 
 namespace deltad::cpu {
 namespace {
@@ -54,6 +55,9 @@ void row_tile(const LinearJob& job, const LinearGroup* group, int32_t r, int64_t
     const float* alpha = group->level[l].alpha + tile * kTileRows;
     for (int o = 0; o < kTileRows; ++o) y[o] += alpha[o] * acc[o];
   }
+  for (int32_t g = 0; g < job.low_rank_count; ++g)
+    if (job.low_rank[g].first_row <= r && r < job.low_rank[g].end_row)
+      kLowRankScalar.expand(job.low_rank[g], r, r + 1, y, 0, tile, 1);
 }
 
 void run(const LinearJob& job, const void*, void*, int64_t first_tile, int64_t end_tile) {

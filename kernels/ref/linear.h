@@ -19,6 +19,16 @@ std::vector<double> product(const uint16_t* w, const float* x, int64_t rows, int
 std::vector<double> sign_product(const std::vector<SignLevel>& levels, const float* x, int64_t rows,
                                  int64_t columns);
 
+// One part of a weight: y[o] = s·Σ_k B[o, k]·Σ_c A[k, c]·x[c].
+struct LowRankPart {
+  int64_t rank;
+  double scale;
+  const float* a;  // [rank, columns]
+  const float* b;  // [rows, rank]
+};
+std::vector<double> low_rank_product(const LowRankPart& part, const float* x, int64_t rows,
+                                     int64_t columns);
+
 double silu(double v);
 
 }  // namespace deltad::ref

@@ -15,9 +15,9 @@
 
 namespace deltad {
 
-// What a variant does to each weight, in the backend's own layout: nothing, sign levels, or a dense
-// replacement. Its memory is made for a VariantContent, filled by one loader (several threads may
-// put disjoint rows), then finished and immutable; shared by reference.
+// What a variant does to each weight, in the backend's own layout: nothing, sign levels, low-rank
+// factors, or a dense replacement. Its memory is made for a VariantContent, filled by one loader
+// (several threads may put disjoint rows), then finished and immutable; shared by reference.
 class VariantWeights {
  public:
   virtual ~VariantWeights() = default;
@@ -32,9 +32,13 @@ class VariantWeights {
   // 16 for matrices. Parts of a fused weight that are not replaced keep the base's values.
   virtual Status put_dense_rows(WeightId weight, int part, int64_t first, int64_t count,
                                 const uint16_t* values) = 0;
-  // The weight `to` uses what this variant has for `from` (a tied head follows replaced
-  // embeddings), without a copy.
-  virtual void alias_dense(WeightId to, WeightId from) = 0;
+  // Δ = scale·B·A of a part: a [rank, d_in], b [rows of the part, rank]; kept as bf16. Rank as in
+  // the content.
+  virtual Status put_low_rank(WeightId weight, int part, float scale, const float* a,
+                              const float* b) = 0;
+  // The weight `to` uses the dense values and the low-rank factors that this variant has for `from`
+  // (a tied head follows the embeddings), without a copy.
+  virtual void alias_weight(WeightId to, WeightId from) = 0;
   // Ends filling. From here on all of its memory is resident: no use waits for the system.
   virtual Status finish() = 0;
 
@@ -44,6 +48,7 @@ class VariantWeights {
 };
 
 constexpr int kMaxLevels = 4;
+constexpr int64_t kMaxLowRank = 1024;  // of the factors of one tensor
 
 class Backend {
  public:

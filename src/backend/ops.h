@@ -75,13 +75,15 @@ class Ops {
   // copy.
   virtual void bind_slot(int32_t slot, const VariantWeights* variant) = 0;
 
-  // out fp32 [M, H]: row r is the embedding of ids[r] (the variant's own, if it has one).
+  // out fp32 [M, H]: row r is the embedding of ids[r] (the variant's own, if it has one, plus what
+  // its low-rank factors say).
   virtual void embed(TensorView out, WeightId embedding, std::span<const int32_t> ids,
                      std::span<const RowGroup> groups) = 0;
   // out activation [M, H] = x / rms(x) · weight; x fp32 [M, H].
   virtual void rms_norm(TensorView out, TensorView x, WeightId norm, float eps,
                         std::span<const RowGroup> groups) = 0;
-  // y[r] = W·x[r] + Σ_level α·sign·x[r] of the row's variant (or its dense W), then the epilogue.
+  // y[r] = W·x[r] + Σ_level α·sign·x[r] + s·B·(A·x[r]) of the row's variant (or its dense W), then
+  // the epilogue.
   // x activation [M, d_in]. One pass over W for all rows. For a head with a dense replacement of
   // more rows than the base, out must have columns for the largest; columns beyond a row's own head
   // are left as they are.

@@ -51,8 +51,14 @@ struct VariantContent {
     int part;
     int64_t rows;  // of the part; an embedding or head may have more than the base
   };
-  std::vector<Signs> signs;  // one a weight; in any order
-  std::vector<Dense> dense;  // one a part
+  struct LowRank {
+    WeightId weight;
+    int part;
+    int64_t rank;
+  };
+  std::vector<Signs> signs;            // one a weight; in any order
+  std::vector<Dense> dense;            // one a part
+  std::vector<LowRank> low_rank = {};  // one a part; of matrices and the embedding
 };
 
 }  // namespace deltad

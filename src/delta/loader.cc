@@ -155,7 +155,7 @@ Result<VariantRef> load_variant(const std::string& name, const std::string& path
 
   const bool base_tied = table.specs[static_cast<size_t>(table.head)].alias == table.embedding;
   const HeadSource source = delta.head_source(base_tied);
-  if (source == HeadSource::kFileEmbeddings) weights->alias_dense(table.head, table.embedding);
+  if (source == HeadSource::kFileEmbeddings) weights->alias_weight(table.head, table.embedding);
   RETURN_IF_ERROR(weights->finish().in(delta.path()));
 
   auto variant = std::make_shared<Variant>();

@@ -20,6 +20,12 @@ struct VariantData {
   std::vector<std::vector<int8_t>> signs;  // [level][rows · columns]
   std::vector<std::vector<float>> alpha;   // [level][rows]
   std::vector<uint16_t> dense;             // [dense_rows · columns]; empty: not replaced
+  struct LowRank {
+    int64_t rank = 0;
+    float scale = 0;
+    std::vector<float> a, b;  // [rank · columns], [rows · rank], values that bf16 can hold
+  };
+  std::vector<LowRank> low_rank;  // [parts]; empty: none
   int64_t dense_rows = 0;
 
   std::vector<ref::SignLevel> levels() const;
@@ -29,8 +35,12 @@ class LinearCase {
  public:
   LinearCase(Isa isa, int threads, int64_t rows, int64_t columns, bool interleaved = false);
 
-  // α is about `alpha` times the mean |W|. Returns the slot that the variant is bound to.
-  int32_t add_variant(int levels, double alpha, int64_t dense_rows = 0);
+  // α is about `alpha` times the mean |W|. ranks: of low-rank factors, one a part, 0: none; their
+  // product is about as large as a level of signs. Returns the slot that the variant is bound to.
+  int32_t add_variant(int levels, double alpha, int64_t dense_rows = 0,
+                      const std::vector<int64_t>& ranks = {});
+  // What the variant's factors add to a row, as ref/linear has it: [parts · rows].
+  std::vector<double> low_rank_product(int32_t slot, const float* x) const;
   // [m, columns]; values as the backend's activations hold them.
   std::vector<float> random_rows(int64_t m);
   // Runs the op on rows of `x`; the result as fp32 [m, out_columns], starting from `initial`.
@@ -108,11 +118,30 @@ inline LinearCase::LinearCase(Isa isa, int threads, int64_t rows, int64_t column
     require(backend_->put_rows(0, p, 0, rows, weight_.data() + p * rows * columns));
 }
 
-inline int32_t LinearCase::add_variant(int levels, double alpha, int64_t dense_rows) {
+inline std::vector<double> LinearCase::low_rank_product(int32_t slot, const float* x) const {
+  std::vector<double> y;
+  for (int p = 0; p < parts_; ++p) {
+    std::vector<double> part(static_cast<size_t>(rows_), 0.0);
+    const VariantData& d = variant(slot);
+    if (!d.low_rank.empty()) {
+      const VariantData::LowRank& low = d.low_rank[static_cast<size_t>(p)];
+      part = ref::low_rank_product(
+          {low.rank, static_cast<double>(low.scale), low.a.data(), low.b.data()}, x, rows_,
+          columns_);
+    }
+    y.insert(y.end(), part.begin(), part.end());
+  }
+  return y;
+}
+
+inline int32_t LinearCase::add_variant(int levels, double alpha, int64_t dense_rows,
+                                       const std::vector<int64_t>& ranks) {
   VariantData d;
   VariantContent content;
   if (levels > 0) content.signs.push_back({0, levels});
   for (int p = 0; p < parts_ && dense_rows > 0; ++p) content.dense.push_back({0, p, dense_rows});
+  for (size_t p = 0; p < ranks.size(); ++p)
+    if (ranks[p] > 0) content.low_rank.push_back({0, static_cast<int>(p), ranks[p]});
   auto made = backend_->new_variant(content);
   require(made.status());
   std::unique_ptr<VariantWeights> v = std::move(*made);
@@ -133,6 +162,23 @@ inline int32_t LinearCase::add_variant(int levels, double alpha, int64_t dense_r
       require(v->put_sign_rows(0, p, l, 0, rows_, bits.data()));
       require(v->put_alpha(0, p, l, d.alpha.back().data() + p * rows_));
     }
+  }
+  for (size_t p = 0; p < ranks.size(); ++p) {
+    VariantData::LowRank low{ranks[p], 0.0f, {}, {}};
+    const auto factor = [&](int64_t count) {
+      std::vector<float> out(static_cast<size_t>(count));
+      for (float& value : out) value = bf16_to_f32(f32_to_bf16(static_cast<float>(normal())));
+      return out;
+    };
+    low.a = factor(low.rank * columns_);
+    low.b = factor(rows_ * low.rank);
+    low.scale =
+        low.rank == 0
+            ? 0.0f
+            : static_cast<float>(0.01 * kMeanAbsolute / std::sqrt(static_cast<double>(low.rank)));
+    if (low.rank > 0)
+      require(v->put_low_rank(0, static_cast<int>(p), low.scale, low.a.data(), low.b.data()));
+    d.low_rank.push_back(std::move(low));
   }
   if (dense_rows > 0) {
     d.dense_rows = dense_rows;

@@ -219,7 +219,7 @@ TEST(CpuVariantWeightsTest, ReplacesAPartAndKeepsTheOthers) {
 TEST(CpuVariantWeightsTest, LetsATiedHeadFollowLargerEmbeddings) {
   const CpuWeights w = declared();
   const auto v = variant_of(w, {{}, {{0, 0, 67}}});
-  v->alias_dense(1, 0);  // in any order
+  v->alias_weight(1, 0);  // in any order
   const auto values = counting(67, kColumns, 3);
   ASSERT_TRUE(v->put_dense_rows(0, 0, 0, 67, values.data()).ok());
   ASSERT_TRUE(v->finish().ok());

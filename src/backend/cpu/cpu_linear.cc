@@ -1,6 +1,6 @@
 // CpuOps::linear: turns a batch's row groups into jobs for kernels/cpu/linear (one for all rows
 // that read the base's matrix, one for each group with a matrix of its own) and divides each job's
-// output tiles among the workers.
+// output tiles among the workers. Before those, the shrink step of low-rank groups is divided.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -15,6 +15,7 @@ namespace {
 using cpu::kTileRows;
 using cpu::LinearGroup;
 using cpu::LinearJob;
+using cpu::LowRankGroup;
 
 // Up to this many activation values each worker prepares all of them for itself, which is cheaper
 // than meeting the others at a barrier.
@@ -32,6 +33,34 @@ cpu::LinearEpilogue kernel_epilogue(Epilogue e) {
   return cpu::LinearEpilogue::kStore;
 }
 
+// One worker's share of the shrink step of a job's low-rank groups: blocks of a few ranks for a few
+// rows, so that many workers find work in a long prompt and few rows are not cut up.
+void shrink_share(const LinearJob& job, Isa isa, int worker, int size) {
+  constexpr int32_t kRanks = 8, kRows = 32;
+  const auto blocks = [](int32_t n, int32_t of) { return (n + of - 1) / of; };
+  int64_t all = 0;
+  for (int32_t i = 0; i < job.low_rank_count; ++i) {
+    const LowRankGroup& g = job.low_rank[i];
+    all += int64_t{blocks(g.factors.ranks, kRanks)} * blocks(g.end_row - g.first_row, kRows);
+  }
+  if (all == 0) return;
+  Share share = share_of(all, 1, worker, size);
+  for (int32_t i = 0; i < job.low_rank_count && share.end > 0; ++i) {
+    const LowRankGroup& g = job.low_rank[i];
+    const int64_t of_rows = blocks(g.end_row - g.first_row, kRows);
+    const int64_t units = blocks(g.factors.ranks, kRanks) * of_rows;
+    for (int64_t u = std::max<int64_t>(share.begin, 0); u < std::min(share.end, units); ++u) {
+      const auto k = static_cast<int32_t>(u / of_rows) * kRanks;
+      const auto r = g.first_row + static_cast<int32_t>(u % of_rows) * kRows;
+      cpu::low_rank_kernels(isa).shrink(g, job.x, job.columns, k,
+                                        std::min(g.factors.ranks, k + kRanks), r,
+                                        std::min(g.end_row, r + kRows));
+    }
+    share.begin -= units;
+    share.end -= units;
+  }
+}
+
 char* at(const Buffer& buffer, size_t offset) { return static_cast<char*>(buffer.data()) + offset; }
 
 }  // namespace
@@ -42,12 +71,15 @@ struct CpuOps::LinearScratch {
     LinearJob job;
     size_t first_row;    // of rows_x and rows_out
     size_t first_group;  // of groups
+    size_t first_low_rank;
     size_t prepared_at;  // in prepared
   };
   std::vector<Piece> pieces;
   std::vector<const void*> rows_x;
   std::vector<void*> rows_out;
   std::vector<LinearGroup> groups;
+  std::vector<LowRankGroup> low_rank;
+  Buffer low_rank_t;           // t of all low-rank groups, shared by the workers
   Buffer prepared;             // shared by the workers
   std::vector<Buffer> worker;  // one a worker
 
@@ -56,6 +88,7 @@ struct CpuOps::LinearScratch {
     rows_x.clear();
     rows_out.clear();
     groups.clear();
+    low_rank.clear();
   }
   static void grow(Buffer& buffer, size_t bytes) {
     if (buffer.bytes() >= bytes) return;
@@ -86,7 +119,7 @@ void CpuOps::linear(TensorView out, TensorView x, WeightId weight, std::span<con
     job.columns = m.padded_columns;
     job.rows = gate ? m.rows : std::min(m.rows, out.shape[1]);
     job.epilogue = kernel_epilogue(epilogue);
-    s.pieces.push_back({job, s.rows_x.size(), s.groups.size(), 0});
+    s.pieces.push_back({job, s.rows_x.size(), s.groups.size(), s.low_rank.size(), 0});
   };
   const auto add_rows = [&](const RowGroup& g, const CpuWeightDelta* delta) {
     LinearJob& job = s.pieces.back().job;
@@ -97,6 +130,11 @@ void CpuOps::linear(TensorView out, TensorView x, WeightId weight, std::span<con
         to.level[l] = {delta->levels[l].bits.as<uint64_t>(), delta->levels[l].alpha.as<float>()};
       s.groups.push_back(to);
       ++job.group_count;
+    }
+    if (delta != nullptr && delta->low_rank) {
+      s.low_rank.push_back(
+          {job.m, job.m + (g.end_row - g.first_row), delta->low_rank->factors(), nullptr});
+      ++job.low_rank_count;
     }
     for (int32_t r = g.first_row; r < g.end_row; ++r) {
       s.rows_x.push_back(x.row<char>(0) +
@@ -130,6 +168,7 @@ void CpuOps::linear(TensorView out, TensorView x, WeightId weight, std::span<con
     p.job.x = s.rows_x.data() + p.first_row;
     p.job.out = s.rows_out.data() + p.first_row;
     p.job.groups = s.groups.data() + p.first_group;
+    p.job.low_rank = s.low_rank.data() + p.first_low_rank;
     p.prepared_at = prepared;
     prepared += (kernels.prepared_bytes(p.job) + 63) / 64 * 64;
     own = std::max(own, kernels.worker_bytes(p.job));
@@ -141,6 +180,17 @@ void CpuOps::linear(TensorView out, TensorView x, WeightId weight, std::span<con
   own = (own + 63) / 64 * 64;
   for (Buffer& b : s.worker) LinearScratch::grow(b, own + (alone ? prepared : 0));
 
+  if (!s.low_rank.empty()) {
+    int64_t floats = 0;
+    for (const LowRankGroup& g : s.low_rank) floats += (g.end_row - g.first_row) * g.factors.ranks;
+    LinearScratch::grow(s.low_rank_t, static_cast<size_t>(floats) * sizeof(float));
+    auto* t = s.low_rank_t.as<float>();
+    for (LowRankGroup& g : s.low_rank) {
+      g.t = t;
+      t += (g.end_row - g.first_row) * g.factors.ranks;
+    }
+  }
+
   team_.run([&](int worker) {
     const Buffer& mine = s.worker[static_cast<size_t>(worker)];
     const int size = team_.size();
@@ -151,7 +201,8 @@ void CpuOps::linear(TensorView out, TensorView x, WeightId weight, std::span<con
       kernels.prepare(p.job, to, static_cast<int32_t>(share.begin),
                       static_cast<int32_t>(share.end));
     }
-    if (!alone) team_.barrier();
+    for (const LinearScratch::Piece& p : s.pieces) shrink_share(p.job, isa_, worker, size);
+    if (!alone || !s.low_rank.empty()) team_.barrier();
     for (const LinearScratch::Piece& p : s.pieces) {
       const Share tiles = share_of(p.job.tiles, gate ? 2 : 1, worker, size);
       const char* from = alone ? at(mine, own + p.prepared_at) : at(s.prepared, p.prepared_at);

@@ -7,10 +7,32 @@
 
 #include "kernels/cpu/layout.h"
 #include "kernels/cpu/pack.h"
+#include "tensor/float16.h"
 
 namespace deltad {
 
 using cpu::kTileRows;
+
+namespace {
+
+// The part that a tile of the weight belongs to.
+int part_of_tile(const WeightSpec& spec, int64_t tile) {
+  const auto parts = static_cast<int>(spec.parts.size());
+  if (spec.interleaved) return static_cast<int>(tile % parts);
+  for (int p = parts - 1; p > 0; --p)
+    if (tile * kTileRows >= spec.part_offset(p)) return p;
+  return 0;
+}
+
+// Values of B in tiles.
+int64_t low_rank_values(const WeightSpec& spec, const CpuMatrix& m, const CpuLowRank& low) {
+  int64_t values = 0;
+  for (int64_t t = 0; t < m.padded_rows / kTileRows; ++t)
+    values += low.parts[static_cast<size_t>(part_of_tile(spec, t))].rank * kTileRows;
+  return values;
+}
+
+}  // namespace
 
 // Where everything will be.
 struct CpuVariantWeights::Plan {
@@ -20,6 +42,8 @@ struct CpuVariantWeights::Plan {
     CpuMatrix dense;             // without storage
     std::array<ArenaPlan::Place, kMaxLevels> alpha_at, bits_at;
     ArenaPlan::Place dense_at;
+    CpuLowRank low_rank;  // without storage; no parts: none
+    ArenaPlan::Place a_at, scale_at, b_at, tiles_at;
   };
   std::vector<Weight> weights;  // index: WeightId
   ArenaPlan arena;
@@ -58,6 +82,7 @@ Result<CpuVariantWeights::Plan> CpuVariantWeights::plan(const CpuWeights& base,
     weight.replaced[part] = true;
     weight.dense = sized_matrix(spec, fused ? spec.parts.back().rows : dense.rows);
   }
+  RETURN_IF_ERROR(plan_low_rank(base, content, &plan));
   for (size_t id = 0; id < plan.weights.size(); ++id) {
     Plan::Weight& weight = plan.weights[id];
     const CpuMatrix& m = base.matrix(static_cast<WeightId>(id));
@@ -66,11 +91,55 @@ Result<CpuVariantWeights::Plan> CpuVariantWeights::plan(const CpuWeights& base,
       weight.bits_at[l] = plan.arena.add(static_cast<size_t>(cpu::sign_words(m.rows, m.columns)) *
                                          sizeof(uint64_t));
     }
+    if (!weight.low_rank.parts.empty()) {
+      const CpuLowRank& low = weight.low_rank;
+      const auto ranks = static_cast<size_t>(low.ranks());
+      weight.scale_at = plan.arena.add(ranks * sizeof(float));
+      weight.a_at = plan.arena.add(ranks * static_cast<size_t>(low.a_stride) * sizeof(uint16_t));
+      weight.tiles_at =
+          plan.arena.add(static_cast<size_t>(m.padded_rows / kTileRows) * sizeof(cpu::LowRankTile));
+      weight.b_at = plan.arena.add(
+          static_cast<size_t>(low_rank_values(base.spec(static_cast<WeightId>(id)), m, low)) *
+          sizeof(uint16_t));
+    }
     if (!weight.replaced.empty())
       weight.dense_at =
           plan.arena.add(storage_bytes(weight.dense, base.spec(static_cast<WeightId>(id))));
   }
   return plan;
+}
+
+Status CpuVariantWeights::plan_low_rank(const CpuWeights& base, const VariantContent& content,
+                                        Plan* plan) {
+  for (const VariantContent::LowRank& low : content.low_rank) {
+    RETURN_IF_ERROR(base.check_place(low.weight, low.part));
+    const WeightSpec& spec = base.spec(low.weight);
+    Plan::Weight& weight = plan->weights[static_cast<size_t>(low.weight)];
+    const auto part = static_cast<size_t>(low.part);
+    const std::string& name = spec.parts[part].name;
+    if (spec.kind == WeightKind::kVector)
+      return invalid_argument(
+          fmt::format("{} is no matrix: it cannot have low-rank factors", name));
+    if (low.rank < 1 || low.rank > kMaxLowRank)
+      return invalid_argument(
+          fmt::format("{} has rank {}, expected 1 to {}", name, low.rank, kMaxLowRank));
+    if (!weight.replaced.empty() && weight.replaced[part])
+      return invalid_argument(fmt::format("{} is replaced and has low-rank factors", name));
+    weight.low_rank.parts.resize(spec.parts.size());
+    CpuLowRank::Part& to = weight.low_rank.parts[part];
+    if (to.rank > 0) return invalid_argument(fmt::format("{} is given factors twice", name));
+    to.rank = static_cast<int32_t>(low.rank);
+    constexpr int64_t kPadding = cpu::kLowRankPadding;
+    weight.low_rank.a_stride = (spec.columns + kPadding - 1) / kPadding * kPadding;
+  }
+  for (Plan::Weight& weight : plan->weights) {
+    int32_t first = 0;
+    for (CpuLowRank::Part& part : weight.low_rank.parts) {
+      part.first = first;
+      first += part.rank;
+    }
+  }
+  return {};
 }
 
 Result<size_t> CpuVariantWeights::bytes_of(const CpuWeights& base, const VariantContent& content) {
@@ -93,6 +162,22 @@ void CpuVariantWeights::place(const Plan& plan) {
     CpuWeightDelta& delta = deltas_[id];
     for (size_t l = 0; l < static_cast<size_t>(weight.levels); ++l)
       delta.levels.push_back({arena_.at(weight.bits_at[l]), arena_.at(weight.alpha_at[l])});
+    if (!weight.low_rank.parts.empty()) {
+      CpuLowRank low = weight.low_rank;
+      low.a = arena_.at(weight.a_at);
+      low.scale = arena_.at(weight.scale_at);
+      low.b = arena_.at(weight.b_at);
+      low.tiles = arena_.at(weight.tiles_at);
+      const WeightSpec& spec = base_.spec(static_cast<WeightId>(id));
+      int64_t at = 0;
+      for (size_t t = 0; t < low.tiles.bytes() / sizeof(cpu::LowRankTile); ++t) {
+        const CpuLowRank::Part& part =
+            low.parts[static_cast<size_t>(part_of_tile(spec, static_cast<int64_t>(t)))];
+        low.tiles.as<cpu::LowRankTile>()[t] = {at, part.first, part.rank};
+        at += part.rank * kTileRows;
+      }
+      delta.low_rank = std::make_shared<const CpuLowRank>(std::move(low));
+    }
     if (weight.replaced.empty()) continue;
     CpuMatrix dense = weight.dense;
     dense.storage = arena_.at(weight.dense_at);
@@ -153,7 +238,31 @@ Status CpuVariantWeights::put_dense_rows(WeightId weight, int part, int64_t firs
   return {};
 }
 
-void CpuVariantWeights::alias_dense(WeightId to, WeightId from) {
+Status CpuVariantWeights::put_low_rank(WeightId weight, int part, float scale, const float* a,
+                                       const float* b) {
+  RETURN_IF_ERROR(base_.check_place(weight, part));
+  const WeightSpec& spec = base_.spec(weight);
+  const auto p = static_cast<size_t>(part);
+  const CpuLowRank* low = delta(weight).low_rank.get();
+  if (low == nullptr || low->parts[p].rank == 0)
+    return invalid_argument(fmt::format("{}: this variant was made without low-rank factors for it",
+                                        spec.parts[p].name));
+  const CpuLowRank::Part& ranks = low->parts[p];
+  for (int32_t k = 0; k < ranks.rank; ++k) {
+    low->scale.as<float>()[ranks.first + k] = scale;
+    uint16_t* to = low->a.as<uint16_t>() + (ranks.first + k) * low->a_stride;
+    for (int64_t c = 0; c < spec.columns; ++c) to[c] = f32_to_bf16(a[k * spec.columns + c]);
+  }
+  for (int64_t r = 0; r < spec.parts[p].rows; ++r) {
+    const int64_t row = packed_row(spec, part, r);
+    uint16_t* to = low->b.as<uint16_t>() + low->tiles.as<cpu::LowRankTile>()[row / kTileRows].at +
+                   row % kTileRows;
+    for (int32_t k = 0; k < ranks.rank; ++k) to[k * kTileRows] = f32_to_bf16(b[r * ranks.rank + k]);
+  }
+  return {};
+}
+
+void CpuVariantWeights::alias_weight(WeightId to, WeightId from) {
   MutexLock lock(mutex_);
   aliases_.emplace_back(to, from);
 }
@@ -168,6 +277,7 @@ Status CpuVariantWeights::finish() {
                                           base_.spec(from).parts[0].name,
                                           base_.spec(to).parts[0].name));
     deltas_[static_cast<size_t>(to)].dense = deltas_[static_cast<size_t>(from)].dense;
+    deltas_[static_cast<size_t>(to)].low_rank = deltas_[static_cast<size_t>(from)].low_rank;
   }
   aliases_.clear();
   // Filling has made nearly all of it resident; this is for what nobody wrote to.

@@ -1,6 +1,7 @@
 // CpuVariantWeights: what one variant does to the base's weights, in the layout of
 // kernels/cpu/layout.h. All of it lies in one arena in the order in which the forward pass reads
-// it: weight by weight, for each level α and then the signs, then a dense replacement. Filled by
+// it: weight by weight, for each level α and then the signs, then low-rank factors, then a dense
+// replacement. Filled by
 // loader threads, immutable afterwards.
 #pragma once
 
@@ -12,6 +13,7 @@
 #include "backend/backend.h"
 #include "backend/cpu/cpu_weights.h"
 #include "base/mutex.h"
+#include "kernels/cpu/low_rank.h"
 
 namespace deltad {
 
@@ -20,13 +22,30 @@ struct CpuSignLevel {
   MemoryPiece alpha;  // fp32 [padded rows]; 0 where a part has no such level
 };
 
+// Low-rank factors of a (fused) weight, as kernels/cpu/low_rank.h has them.
+struct CpuLowRank {
+  struct Part {
+    int32_t first = 0, rank = 0;  // ranks [first, first + rank) are this part's
+  };
+  std::vector<Part> parts;
+  MemoryPiece a, scale, b, tiles;
+  int64_t a_stride = 0;
+
+  int32_t ranks() const { return parts.back().first + parts.back().rank; }
+  cpu::LowRank factors() const {
+    return {ranks(),           a.as<uint16_t>(), a_stride,
+            scale.as<float>(), b.as<uint16_t>(), tiles.as<cpu::LowRankTile>()};
+  }
+};
+
 // What one variant does to one weight.
 struct CpuWeightDelta {
   std::vector<CpuSignLevel> levels;  // empty: no sign part
   // Not null: replaces the base's weight. Levels add to it (their α is 0 in the replaced parts), so
   // a fused weight may have one part replaced and another compressed.
   std::shared_ptr<const CpuMatrix> dense;
-  bool nothing() const { return levels.empty() && !dense; }
+  std::shared_ptr<const CpuLowRank> low_rank;  // adds to it, as the levels do
+  bool nothing() const { return levels.empty() && !dense && !low_rank; }
 };
 
 class CpuVariantWeights final : public VariantWeights {
@@ -43,7 +62,9 @@ class CpuVariantWeights final : public VariantWeights {
   Status put_alpha(WeightId weight, int part, int level, const float* alpha) override;
   Status put_dense_rows(WeightId weight, int part, int64_t first, int64_t count,
                         const uint16_t* values) override;
-  void alias_dense(WeightId to, WeightId from) override;
+  Status put_low_rank(WeightId weight, int part, float scale, const float* a,
+                      const float* b) override;
+  void alias_weight(WeightId to, WeightId from) override;
   Status finish() override;
   size_t bytes() const override { return arena_.bytes(); }
   int64_t dense_rows(WeightId weight) const override;
@@ -56,6 +77,7 @@ class CpuVariantWeights final : public VariantWeights {
   struct Plan;
   explicit CpuVariantWeights(const CpuWeights& base) : base_(base), deltas_(base.count()) {}
   static Result<Plan> plan(const CpuWeights& base, const VariantContent& content);
+  static Status plan_low_rank(const CpuWeights& base, const VariantContent& content, Plan* plan);
   void place(const Plan& plan);
   Result<const CpuSignLevel*> level_of(WeightId weight, int part, int level) const;
 

@@ -68,7 +68,8 @@ class NotingWeights : public VariantWeights {
               notes_->dense.at({weight, part}).begin() + first * columns);
     return {};
   }
-  void alias_dense(WeightId to, WeightId from) override { notes_->aliases.emplace_back(to, from); }
+  Status put_low_rank(WeightId, int, float, const float*, const float*) override { return {}; }
+  void alias_weight(WeightId to, WeightId from) override { notes_->aliases.emplace_back(to, from); }
   Status finish() override {
     ++notes_->finished;
     return {};

@@ -14,7 +14,8 @@ class FakeVariantWeights final : public VariantWeights {
   Status put_sign_rows(WeightId, int, int, int64_t, int64_t, const uint8_t*) override { return {}; }
   Status put_alpha(WeightId, int, int, const float*) override { return {}; }
   Status put_dense_rows(WeightId, int, int64_t, int64_t, const uint16_t*) override { return {}; }
-  void alias_dense(WeightId, WeightId) override {}
+  Status put_low_rank(WeightId, int, float, const float*, const float*) override { return {}; }
+  void alias_weight(WeightId, WeightId) override {}
   Status finish() override { return {}; }
   size_t bytes() const override { return 0; }
   int64_t dense_rows(WeightId) const override { return 0; }

@@ -1,0 +1,58 @@
+// Low-rank factors beside a weight (LoRA), for rows that share a variant:
+//
+//   y[r] += B·(s·(A·x[r]))
+//
+// in two steps: shrink makes t[r] = s·(A·x[r]), fp32, one value a rank; expand adds B·t[r] to the
+// sums of output tiles, before they are rounded or stored. Factors are bf16, sums fp32; each value
+// of t and of y is added up in one order, so a row's result depends on that row alone. The parts of
+// a fused weight have factors and ranks of their own; their ranks follow each other.
+#pragma once
+
+#include <cstdint>
+
+#include "base/cpu_features.h"
+
+namespace deltad::cpu {
+
+constexpr int64_t kLowRankPadding = 32;  // a row of A has a multiple of so many values
+
+// B for one tile of 16 outputs: bf16 [rank][16], rank 0 where the tile's part has no factors.
+struct LowRankTile {
+  int64_t at;           // of its first value in LowRank::b
+  int32_t first, rank;  // ranks [first, first + rank) of the weight
+};
+
+struct LowRank {
+  int32_t ranks;             // of all parts together
+  const uint16_t* a;         // bf16 [ranks, a_stride], zeros beyond d_in
+  int64_t a_stride;          // a multiple of kLowRankPadding
+  const float* scale;        // s [ranks]
+  const uint16_t* b;         // tile after tile
+  const LowRankTile* tiles;  // one a tile of the weight
+};
+
+// Rows [first_row, end_row) of a job that share a variant.
+struct LowRankGroup {
+  int32_t first_row, end_row;
+  LowRank factors;
+  float* t;  // [end_row − first_row, ranks]
+};
+
+struct LowRankKernels {
+  // t of ranks [first_rank, end_rank) and rows [first_row, end_row) of the job, which are the
+  // group's. x: the job's rows: bf16 (avx512_bf16) or fp32, padded with zeros to 64 bytes.
+  void (*shrink)(const LowRankGroup& group, const void* const* x, int64_t columns,
+                 int32_t first_rank, int32_t end_rank, int32_t first_row, int32_t end_row);
+  // Adds B·t to the sums of `tiles` tiles from `tile` on and of rows [first_row, end_row) of the
+  // job: of row r and the i-th tile 16 values at sums + i·tile_stride + (r − first_row)·16.
+  void (*expand)(const LowRankGroup& group, int32_t first_row, int32_t end_row, float* sums,
+                 int64_t tile_stride, int64_t tile, int64_t tiles);
+};
+
+const LowRankKernels& low_rank_kernels(Isa isa);
+
+// out[c] += Σ_k s_k·B[row, k]·A[k, c], c < columns: what the factors add to one row of an
+// embedding.
+void add_low_rank_row(float* out, const LowRank& factors, int64_t row, int64_t columns);
+
+}  // namespace deltad::cpu
