@@ -51,6 +51,11 @@ std::string alpha_name(const std::string& weight, int level) {
 }
 
 Result<DeltaFile> DeltaFile::open(const std::string& path) {
+  if (is_adapter(path))
+    return invalid_argument(fmt::format(
+        "{}: a LoRA adapter, not a variant file: it is served as it is; deltactl compress "
+        "--adapter makes a variant file of it",
+        path));
   ASSIGN_OR_RETURN(const std::string file, find_variant_file(path));
   DeltaFile delta;
   ASSIGN_OR_RETURN(delta.file_, SafetensorsFile::open(file));

@@ -1,4 +1,5 @@
-// Loads a variant file or folder into a backend. Called by loader threads.
+// Loads a variant into a backend: a variant file or folder, or a LoRA adapter as it is. Called by
+// loader threads.
 #pragma once
 
 #include <atomic>

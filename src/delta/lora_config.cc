@@ -5,9 +5,12 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+
+#include "model/weight_table.h"
 
 namespace deltad {
 namespace {
@@ -36,6 +39,15 @@ bool is_set(const Json& value) {
   return true;
 }
 
+bool read_strings(const Json& value, std::vector<std::string>* out) {
+  if (!value.is_array()) return false;
+  for (const Json& item : value) {
+    if (!item.is_string()) return false;
+    out->push_back(item.get<std::string>());
+  }
+  return true;
+}
+
 std::string brief(const Json& value) {
   std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
   if (text.size() > 60) text = text.substr(0, 60) + "…";
@@ -52,9 +64,10 @@ struct FreeContext {
   void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
 };
 
-// (.*\.)?(key)$ at the beginning of `module`, in bounded time.
-Result<bool> matches(const std::string& key, const std::string& module, const std::string& where) {
-  const std::string pattern = "(.*\\.)?(" + key + ")$";
+// `pattern` at the beginning of `module`, in bounded time; the text of its first group, if asked
+// for. key: what the config says, for messages.
+Result<bool> match(const std::string& pattern, const std::string& key, const std::string& module,
+                   const std::string& where, std::string* group = nullptr) {
   int error = 0;
   PCRE2_SIZE at = 0;
   const std::unique_ptr<pcre2_code, FreeCode> code(
@@ -63,18 +76,34 @@ Result<bool> matches(const std::string& key, const std::string& module, const st
   if (!code)
     return invalid_argument(
         fmt::format("{}: pattern '{}' is not a regular expression", where, key));
-  const std::unique_ptr<pcre2_match_data, FreeMatch> match(
+  const std::unique_ptr<pcre2_match_data, FreeMatch> match_data(
       pcre2_match_data_create_from_pattern(code.get(), nullptr));
   const std::unique_ptr<pcre2_match_context, FreeContext> context(
       pcre2_match_context_create(nullptr));
-  if (!match || !context) return internal_error("out of memory");
+  if (!match_data || !context) return internal_error("out of memory");
   pcre2_set_match_limit(context.get(), 100000);
   const int found = pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(module.data()),
-                                module.size(), 0, 0, match.get(), context.get());
+                                module.size(), 0, 0, match_data.get(), context.get());
   if (found < 0 && found != PCRE2_ERROR_NOMATCH)
     return invalid_argument(
         fmt::format("{}: pattern '{}' is too costly to match with '{}'", where, key, module));
+  if (found > 0 && group != nullptr) {
+    const PCRE2_SIZE* at_group = pcre2_get_ovector_pointer(match_data.get());
+    if (found > 1) *group = module.substr(at_group[2], at_group[3] - at_group[2]);
+  }
   return found >= 0;
+}
+
+// A key of rank_pattern and alpha_pattern: the module's whole name, or its end after a dot.
+Result<bool> matches(const std::string& key, const std::string& module, const std::string& where) {
+  return match("(.*\\.)?(" + key + ")$", key, module, where);
+}
+
+bool is_or_ends_with(const std::string& module, const std::string& name) {
+  if (module == name) return true;
+  const std::string end = "." + name;
+  return module.size() > end.size() &&
+         module.compare(module.size() - end.size(), end.size(), end) == 0;
 }
 
 }  // namespace
@@ -133,7 +162,68 @@ Result<LoraConfig> LoraConfig::parse(const std::string& json, const std::string&
       pattern->emplace_back(name, value.get<double>());
     }
   }
+  for (const auto& [key, modules] : {std::pair{"target_modules", &config.target_},
+                                     std::pair{"exclude_modules", &config.exclude_}}) {
+    const Json value = get(key);
+    if (value.is_null()) continue;
+    modules->given = true;
+    modules->is_pattern = value.is_string();
+    if (value.is_string())
+      modules->names.push_back(value.get<std::string>());
+    else if (!read_strings(value, &modules->names))
+      return bad(key, "a list of names or a pattern");
+  }
+  if (const Json layers = get("layers_to_transform"); layers.is_number_integer()) {
+    config.layers_.push_back(layers.get<int64_t>());
+  } else if (!layers.is_null()) {
+    if (!layers.is_array()) return bad("layers_to_transform", "a number or a list of numbers");
+    for (const Json& layer : layers) {
+      if (!layer.is_number_integer()) return bad("layers_to_transform", "whole numbers");
+      config.layers_.push_back(layer.get<int64_t>());
+    }
+  }
+  if (const Json pattern = get("layers_pattern"); pattern.is_string())
+    config.layer_patterns_.push_back(pattern.get<std::string>());
+  else if (!pattern.is_null() && !read_strings(pattern, &config.layer_patterns_))
+    return bad("layers_pattern", "a pattern or a list of patterns");
   return config;
+}
+
+Result<bool> LoraConfig::name_it(const Modules& modules, const std::string& module) const {
+  if (modules.is_pattern) {
+    const std::string& pattern = modules.names[0];
+    if (pattern == "all-linear") return is_block_matrix(module + ".weight");
+    return match("(?:" + pattern + ")$", pattern, module, where_);
+  }
+  return std::any_of(modules.names.begin(), modules.names.end(),
+                     [&](const std::string& name) { return is_or_ends_with(module, name); });
+}
+
+// The number of the module's layer is one of layers_.
+Result<bool> LoraConfig::in_layers(const std::string& module) const {
+  std::vector<std::string> patterns = layer_patterns_;
+  if (patterns.empty()) patterns.emplace_back("[^.]*");
+  for (const std::string& pattern : patterns) {
+    std::string number;
+    ASSIGN_OR_RETURN(const bool found, match(".*\\.(?:" + pattern + ")\\.([0-9]{1,9})\\.", pattern,
+                                             module, where_, &number));
+    if (found && !number.empty())
+      return std::find(layers_.begin(), layers_.end(), std::stoll(number)) != layers_.end();
+  }
+  return false;
+}
+
+Result<bool> LoraConfig::is_target(const std::string& module) const {
+  if (exclude_.given) {
+    ASSIGN_OR_RETURN(const bool excluded, name_it(exclude_, module));
+    if (excluded) return false;
+  }
+  if (!target_.given) return true;
+  ASSIGN_OR_RETURN(const bool named, name_it(target_, module));
+  if (!named || layers_.empty() || target_.is_pattern) return named;
+  if (std::find(target_.names.begin(), target_.names.end(), module) != target_.names.end())
+    return true;
+  return in_layers(module);
 }
 
 Result<double> LoraConfig::look_up(const Pattern& pattern, const std::string& module,

@@ -25,13 +25,28 @@ class LoraConfig {
   // whole name or for its end after a dot.
   Result<Scale> scale_of(const std::string& module) const;
 
+  // Whether target_modules (a list, a regular expression or "all-linear"), exclude_modules and
+  // layers_to_transform name the module. True if the config has no target_modules.
+  Result<bool> is_target(const std::string& module) const;
+
   bool ties_embeddings() const { return ensure_weight_tying_; }
 
  private:
   using Pattern = std::vector<std::pair<std::string, double>>;
   Result<double> look_up(const Pattern& pattern, const std::string& module, double otherwise) const;
 
+  // Names of modules, as a list of whole names or their ends, or as one regular expression.
+  struct Modules {
+    bool given = false, is_pattern = false;
+    std::vector<std::string> names;
+  };
+  Result<bool> name_it(const Modules& modules, const std::string& module) const;
+  Result<bool> in_layers(const std::string& module) const;
+
   std::string where_;
+  Modules target_, exclude_;
+  std::vector<int64_t> layers_;              // to transform; empty: all
+  std::vector<std::string> layer_patterns_;  // of the list that layers_ count
   double rank_ = 0, alpha_ = 0;
   Pattern rank_pattern_, alpha_pattern_;
   bool rslora_ = false, ensure_weight_tying_ = false;

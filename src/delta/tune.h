@@ -50,7 +50,7 @@ class Tune {
 // stays alive longer. kInvalidArgument names what does not fit.
 Result<std::unique_ptr<Tune>> open_tuned_model(const Checkpoint& base, const std::string& path);
 
-// A PEFT LoRA folder (adapter_config.json, adapter_model.safetensors) for `base`, which stays alive
+// A LoRA adapter (a PEFT folder or a .gguf file) for `base`, which stays alive
 // longer. kUnimplemented names what is not plain LoRA; kInvalidArgument lists the tensors that
 // belong to no module of the base.
 Result<std::unique_ptr<Tune>> open_adapter(const Checkpoint& base, const std::string& path);

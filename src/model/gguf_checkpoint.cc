@@ -35,6 +35,29 @@ constexpr std::array<NamePair, 9> kBlockNames = {{
     {"ffn_down", "mlp.down_proj"},
 }};
 
+}  // namespace
+
+std::optional<GgufName> hub_name_of(const std::string& gguf_name) {
+  const std::string_view name = gguf_name;
+  constexpr std::string_view kWeight = ".weight", kBlock = "blk.";
+  if (!name.ends_with(kWeight)) return std::nullopt;
+  const std::string_view stem = name.substr(0, name.size() - kWeight.size());
+  for (const NamePair& pair : kModelNames)
+    if (stem == pair.gguf) return GgufName{fmt::format("{}.weight", pair.hub), false};
+  if (!stem.starts_with(kBlock)) return std::nullopt;
+  const size_t dot = stem.find('.', kBlock.size());
+  if (dot == std::string_view::npos) return std::nullopt;
+  const std::string_view number = stem.substr(kBlock.size(), dot - kBlock.size());
+  if (number.empty() || number.find_first_not_of("0123456789") != std::string_view::npos)
+    return std::nullopt;
+  for (const NamePair& pair : kBlockNames)
+    if (stem.substr(dot + 1) == pair.gguf)
+      return GgufName{fmt::format("model.layers.{}.{}.weight", number, pair.hub), pair.permuted};
+  return std::nullopt;
+}
+
+namespace {
+
 class GgufCheckpoint final : public Checkpoint {
  public:
   explicit GgufCheckpoint(std::unique_ptr<GgufFile> file) : file_(std::move(file)) {}

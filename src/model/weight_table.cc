@@ -42,6 +42,7 @@ WeightTable make_weight_table(const ModelConfig& config) {
 
   Builder builder;
   WeightTable& table = builder.table();
+  table.head_dim = config.head_dim;
   table.embedding =
       builder.add(WeightKind::kEmbedding, {{"model.embed_tokens.weight", config.vocab}}, hidden);
   for (int64_t i = 0; i < config.layers; ++i) {

@@ -29,6 +29,7 @@ struct WeightTable {
   WeightId head;        // [V, H]; its spec's alias is `embedding` if the base's head is tied
   WeightId final_norm;  // vector [H]
   std::vector<LayerWeights> layers;
+  int64_t head_dim;  // rows of q_proj and k_proj that are one attention head
 
   struct Place {
     WeightId weight;

@@ -19,7 +19,6 @@ namespace deltad {
 namespace {
 
 constexpr size_t kDeepest = 16;  // levels of sub-folders
-constexpr const char* kAdapterFile = "adapter_config.json";
 
 bool ends_with(const std::string& text, const std::string& end) {
   return text.size() > end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
@@ -150,10 +149,10 @@ class Lister {
     }
     if (!S_ISREG(info.st_mode)) return;
     const bool variant = ends_with(name, kVariantSuffix);
-    const bool text = is_text_file(name) || name == kAdapterFile;
+    const bool text = is_text_file(name) || name == kAdapterConfig || name == kAdapterWeights;
     if (variant) content->variants.insert(name);
     if (text) content->texts.insert(name);
-    content->adapter = content->adapter || name == kAdapterFile;
+    content->adapter = content->adapter || name == kAdapterConfig;
     if (linked && (variant || text) && on_path_) on_path_(path);
   }
 
