@@ -220,6 +220,30 @@ TEST_P(Golden, VariantFiles) {
   }
 }
 
+// LoRA adapters as they are against PEFT's logits (tests/golden/make/lora.py), one for each thing
+// that an adapter may say.
+TEST_P(Golden, LoraAdapters) {
+  const std::pair<const char*, const char*> adapters[] = {
+      {"plain", "llama"},    {"scales", "llama"},   {"regex", "llama"},     {"saved", "llama"},
+      {"layers", "awkward"}, {"tables", "awkward"}, {"plain.gguf", "llama"}};
+  std::map<std::string, std::unique_ptr<BaseModel>> bases;
+  for (const auto& [name, base_name] : adapters) {
+    SCOPED_TRACE(name);
+    auto& base = bases[base_name];
+    if (!base) base = load(kGolden + "/models/" + base_name, GetParam());
+    ASSERT_NE(base, nullptr);
+    const std::string path = kGolden + "/lora/" + name;
+    const auto variant = load_variant(name, path, base->table, *base->backend, {});
+    ASSERT_TRUE(variant.ok()) << variant.status().message();
+    const std::string folder = path.substr(0, path.find(".gguf"));
+    const auto reference = SafetensorsFile::open(folder + "/reference.safetensors");
+    ASSERT_TRUE(reference.ok());
+    // Off by 0.08 with bf16 activations; with fp32 ones, by what the KV cache rounds.
+    const bool bf16 = base->backend->ops().activation_type() == DType::kBF16;
+    check_prompt(*base, *variant, *reference, "input_ids", "", {bf16 ? 0.16f : 0.06f, 0.2f});
+  }
+}
+
 // Sequences of the base and of several variants in one batch: each gets, bit for bit, the logits
 // that it gets alone.
 TEST_P(Golden, MixedBatchesChangeNothing) {
@@ -236,6 +260,12 @@ TEST_P(Golden, MixedBatchesChangeNothing) {
         base->table, *base->backend, {});
     ASSERT_TRUE(variant.ok()) << variant.status().message();
     variants.push_back(*variant);
+    variants.push_back(*variant);
+  }
+  for (const char* name : {"plain", "scales", "saved", "plain", "regex"}) {
+    const auto variant =
+        load_variant(name, kGolden + "/lora/" + name, base->table, *base->backend, {});
+    ASSERT_TRUE(variant.ok()) << variant.status().message();
     variants.push_back(*variant);
   }
   const int count = static_cast<int>(variants.size());
