@@ -10,6 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "io/quote.h"
 #include "model/weight_table.h"
 
 namespace deltad {
@@ -31,6 +32,18 @@ constexpr const char* kUnsupported[] = {"use_dora",
                                         "target_parameters",
                                         "trainable_token_indices",
                                         "alora_invocation_tokens"};
+
+// Settings named like those that change the arithmetic, but which do not once training is over.
+constexpr const char* kInert[] = {"use_rslora",    "megatron_config", "loftq_config",
+                                  "eva_config",    "corda_config",    "lora_ga_config",
+                                  "velora_config", "runtime_config"};
+
+// A setting of a later PEFT that may change what the adapter computes.
+bool may_matter(const std::string& key) {
+  const auto is = [&](const char* known) { return key == known; };
+  return (key.starts_with("use_") || key.ends_with("_config")) &&
+         std::none_of(std::begin(kInert), std::end(kInert), is);
+}
 
 bool is_set(const Json& value) {
   if (value.is_null()) return false;
@@ -126,6 +139,12 @@ Result<LoraConfig> LoraConfig::parse(const std::string& json, const std::string&
     if (is_set(get(key)))
       return unimplemented(
           fmt::format("{}: {} is {}; only plain LoRA is supported", where, key, brief(get(key))));
+  for (const auto& [key, value] : document.items())
+    if (may_matter(key) && is_set(value))
+      return unimplemented(
+          fmt::format("{}: {} is {}, a setting that is not known; only plain LoRA "
+                      "is supported",
+                      where, quoted_name(key), brief(value)));
   if (const Json bias = get("bias"); !bias.is_null() && bias != "none")
     return unimplemented(fmt::format(
         "{}: bias is {}; only adapters with bias \"none\" are supported", where, brief(bias)));

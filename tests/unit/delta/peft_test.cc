@@ -178,6 +178,8 @@ TEST_F(PeftTest, RefusesByNameWhatIsNotPlainLora) {
   expect_refused("target_parameters", {"x"});
   expect_refused("init_lora_weights", "pissa");
   expect_refused("init_lora_weights", "olora");
+  expect_refused("use_something_new", true);
+  expect_refused("new_config", {{"a", 1}});
   raw_.tensors[std::string(kPrefix) + kUp + ".lora_magnitude_vector"] =
       tensor(DType::kF32, Shape{160}, numbers(160, 1));
   EXPECT_EQ(open().status().code(), Code::kUnimplemented);
@@ -203,6 +205,42 @@ TEST_F(PeftTest, ConfigsThatMakeNoSense) {
   folder_.write("adapter_config.json", "[");
   EXPECT_THAT(open_adapter(*base_, folder_.path()).status().message(),
               HasSubstr("not a JSON object"));
+}
+
+// PEFT ignores the tensors of modules that the config does not name.
+TEST_F(PeftTest, ModulesThatTheConfigLeavesOutAreRefused) {
+  add_pair(kUp, 160, 64, 4);  // of layer 1
+  const auto message = [&](const Json& settings) {
+    const Json kept = config_;
+    config_.update(settings);
+    const auto opened = open();
+    config_ = kept;
+    return opened.ok() ? std::string("fits") : opened.status().message();
+  };
+  for (const Json& fits :
+       {Json{{"target_modules", {"up_proj"}}}, Json{{"target_modules", {kUp}}},
+        Json{{"target_modules", "all-linear"}}, Json{{"target_modules", ".*\\.up_proj"}},
+        Json{{"target_modules", nullptr}},
+        Json{{"target_modules", {"mlp.up_proj"}}, {"layers_to_transform", 1}},
+        Json{{"target_modules", {"up_proj"}}, {"layers_to_transform", {0, 1}}},
+        Json{{"target_modules", {"up_proj"}},
+             {"layers_to_transform", {1}},
+             {"layers_pattern", "layers"}},
+        Json{{"target_modules", {"up_proj"}}, {"exclude_modules", {"layers.0.mlp.up_proj"}}}})
+    EXPECT_EQ(message(fits), "fits") << fits;
+  for (const Json& misses :
+       {Json{{"target_modules", {"p_proj", "down_proj"}}}, Json{{"target_modules", "up_proj"}},
+        Json{{"target_modules", Json::array()}},
+        Json{{"target_modules", {"up_proj"}}, {"layers_to_transform", {0, 2}}},
+        Json{{"target_modules", {"up_proj"}},
+             {"layers_to_transform", {1}},
+             {"layers_pattern", {"blocks"}}},
+        Json{{"target_modules", {"up_proj"}}, {"exclude_modules", ".*layers\\.1\\..*"}}})
+    EXPECT_THAT(message(misses), HasSubstr("does not name its module")) << misses;
+  EXPECT_THAT(message({{"target_modules", 3}}), HasSubstr("target_modules is 3"));
+  EXPECT_THAT(message({{"target_modules", "("}}), HasSubstr("not a regular expression"));
+  EXPECT_THAT(message({{"layers_to_transform", "x"}}), HasSubstr("layers_to_transform"));
+  EXPECT_THAT(message({{"layers_pattern", 1}}), HasSubstr("layers_pattern"));
 }
 
 TEST_F(PeftTest, TensorsThatBelongToNothingAreListed) {
