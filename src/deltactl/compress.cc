@@ -118,8 +118,8 @@ void add_compress(CLI::App& app, int* exit_code) {
   command->add_option("--base", options->base, "The base model: a folder or a .gguf file")
       ->required();
   auto* model = command->add_option("--model", options->model, "The fine-tuned model");
-  auto* adapter =
-      command->add_option("--adapter", options->adapter, "A PEFT LoRA folder for the base");
+  auto* adapter = command->add_option("--adapter", options->adapter,
+                                      "A LoRA adapter for the base: a PEFT folder or a .gguf file");
   model->excludes(adapter);
   command
       ->add_option("-o,--output", options->output,

@@ -7,8 +7,9 @@ namespace deltad {
 void add_model_options(CLI::App* command, ModelOptions* options, bool many) {
   command->add_option("--base", options->base, "Base model: a Hugging Face folder or a .gguf file")
       ->required();
-  auto* delta = command->add_option("--delta", options->deltas,
-                                    "Variant: a *.delta.safetensors file or a folder with one");
+  auto* delta = command->add_option(
+      "--delta", options->deltas,
+      "Variant: a *.delta.safetensors file, a folder with one, or a LoRA adapter");
   delta->type_name("PATH");
   if (!many) delta->expected(1);
   command->add_option("--threads", options->threads, "Kernel threads (default: one a core)")

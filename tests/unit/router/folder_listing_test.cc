@@ -62,6 +62,19 @@ TEST_F(FolderListingTest, AFolderWithTextFilesOrAFileOfItsNameIsAVariant) {
                                    "top=top.delta.safetensors"));
 }
 
+TEST_F(FolderListingTest, AnAdapterChangesWithEitherOfItsFiles) {
+  write("lora/adapter_config.json");
+  write("lora/adapter_model.safetensors");
+  const auto stamp = [&] { return list().variants.at("lora").stamp; };
+  const auto first = stamp();
+  EXPECT_EQ(stamp(), first);
+  fs::remove(folder_.file("lora/adapter_model.safetensors"));
+  const auto without = stamp();
+  EXPECT_NE(without, first);
+  write("lora/adapter_model.safetensors");
+  EXPECT_NE(stamp(), without);
+}
+
 TEST_F(FolderListingTest, PassesOverWhatIsNotYetOrNoVariant) {
   write(".sql.delta.safetensors");
   write(".hidden/a.delta.safetensors");
