@@ -10,6 +10,7 @@
 #include "delta/tune_folder.h"
 #include "delta/variant_output.h"
 #include "deltactl/console.h"
+#include "io/safetensors.h"
 
 namespace deltad {
 namespace {
@@ -28,6 +29,10 @@ LoraFolderOptions lora_options(const MergeOutputOptions& options) {
 
 Result<Json> write_lora(const Checkpoint& base, const Tune& tune, const MergeOutputOptions& options,
                         int jobs, MemoryAccount* memory) {
+  std::vector<TextChange> changes;
+  if (!options.weights_only) {
+    ASSIGN_OR_RETURN(changes, text_changes(base, tune));
+  }
   ProgressBar bar("writing the LoRA");
   LoraFolderOptions lora = lora_options(options);
   lora.base_name = base.config().name;
@@ -36,6 +41,9 @@ Result<Json> write_lora(const Checkpoint& base, const Tune& tune, const MergeOut
   lora.progress = bar.callback();
   ASSIGN_OR_RETURN(const std::vector<LoraReport> reports,
                    write_lora_folder(base, tune, options.path, lora));
+  for (const TextChange& change : changes)
+    RETURN_IF_ERROR(
+        write_file((std::filesystem::path(options.path) / change.name).string(), change.content));
   Json tensors = Json::array();
   for (const LoraReport& report : reports)
     tensors.push_back({{"name", report.name},
