@@ -12,6 +12,7 @@ void add_apply(CLI::App& app, int* exit_code);
 void add_bench(CLI::App& app, int* exit_code);
 void add_bench_serve(CLI::App& app, int* exit_code);
 void add_compress(CLI::App& app, int* exit_code);
+void add_eval(CLI::App& app, int* exit_code);
 void add_generate(CLI::App& app, int* exit_code);
 void add_inspect(CLI::App& app, int* exit_code);
 void add_logits(CLI::App& app, int* exit_code);
