@@ -89,7 +89,7 @@ int64_t exact_svd_bytes(int64_t m, int64_t n) {
   // factors of the divide and conquer, its middle, three of workspace, and V.
   const auto inner_svd = [n](int64_t x) { return 3 * x * n + 7 * n * n; };
   if (m <= n + n / 4) return kFloat * (result + m * n + inner_svd(m));
-  return kFloat * (result + std::max(m * n + n * n + inner_svd(n), 2 * m * n + 5 * n * n));
+  return kFloat * (result + std::max(m * n + n * n + inner_svd(n), 2 * m * n + 9 * n * n));
 }
 
 Result<Svd> randomized_svd(const Matrix& a, int64_t rank, const RandomizedSvdOptions& options) {
