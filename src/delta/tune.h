@@ -55,6 +55,13 @@ Result<std::unique_ptr<Tune>> open_tuned_model(const Checkpoint& base, const std
 // belong to no module of the base.
 Result<std::unique_ptr<Tune>> open_adapter(const Checkpoint& base, const std::string& path);
 
+// A variant file or folder made for `base`, which stays alive longer. Checked whole: names, shapes,
+// digest, base.
+Result<std::unique_ptr<Tune>> open_variant_tune(const Checkpoint& base, const std::string& path);
+
+// Any of these, told by what lies there.
+Result<std::unique_ptr<Tune>> open_tune(const Checkpoint& base, const std::string& path);
+
 // Every tensor that the base's config calls for is there, in its shape.
 Status check_base_tensors(const Checkpoint& base);
 

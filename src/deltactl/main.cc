@@ -19,6 +19,8 @@ int main(int argc, char** argv) {
   deltad::add_inspect(app, &exit_code);
   deltad::add_verify(app, &exit_code);
   deltad::add_apply(app, &exit_code);
+  deltad::add_merge(app, &exit_code);
+  deltad::add_eval(app, &exit_code);
   deltad::add_generate(app, &exit_code);
   deltad::add_logits(app, &exit_code);
   deltad::add_bench(app, &exit_code);
