@@ -50,4 +50,14 @@ Promptness run_promptly(bool real_time) {
   return Promptness::kOrdinary;
 }
 
+void run_behind_others() {
+#if defined(__linux__)
+  SchedulingAttributes wish{};
+  wish.size = sizeof wish;
+  wish.policy = SCHED_BATCH;  // waking, it interrupts nobody
+  wish.nice = 19;
+  (void)syscall(SYS_sched_setattr, 0, &wish, 0);
+#endif
+}
+
 }  // namespace deltad

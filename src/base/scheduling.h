@@ -16,4 +16,8 @@ enum class Promptness {
 // Returns what was granted.
 Promptness run_promptly(bool real_time);
 
+// Lets the calling thread, and those that it starts, run only where others leave time: for work
+// that nobody waits for. For good: going back needs a permission. Nothing fails.
+void run_behind_others();
+
 }  // namespace deltad

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -67,7 +68,7 @@ class Reader {
   Reader(const DeltaFile& delta, const DeltaReadOptions& options)
       : delta_(delta),
         options_(options),
-        plan_(plan_reading(delta.file())),
+        plan_(plan_reading(delta.file(), options.rate ? kShortPieceBytes : kStretchBytes)),
         file_(delta.file().reader(), {options.cancelled, options.rate, true}),
         staging_(kStretchBytes) {
     for (const ReadPlan::Tensor& tensor : plan_.tensors) {
@@ -116,6 +117,9 @@ class Reader {
         hash(piece, data, &hasher);
         RETURN_IF_ERROR(take_piece(piece, data));
         data += piece.bytes;
+        // The disk is best read in long stretches; the work on them is spread over their time.
+        if (options_.rate != nullptr)
+          std::this_thread::sleep_for(options_.rate->time_of(piece.bytes));
       }
     }
     staging_.give_back(std::move(staging));

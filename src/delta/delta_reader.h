@@ -31,7 +31,7 @@ class DeltaSink {
 };
 
 // Reads in flight: enough that a disk always has some while others are being hashed and packed.
-constexpr int kReadThreads = 4;
+constexpr int kReadThreads = 8;
 
 struct DeltaReadOptions {
   const WeightTable* table = nullptr;  // of the base; null: no padding check, no sink

@@ -2,13 +2,15 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "delta/digest.h"
 
 namespace deltad {
 
 // Every byte of the data belongs to one tensor (the header was checked), so that each piece begins
 // in the file where the one before it ends.
-ReadPlan plan_reading(const SafetensorsFile& file) {
+ReadPlan plan_reading(const SafetensorsFile& file, int64_t piece_bytes) {
+  CHECK(kStretchBytes % piece_bytes == 0, "a stretch is a number of pieces");
   static_assert(kDigestPartBytes % kStretchBytes == 0);
   ReadPlan plan;
   for (const auto& [name, entry] : file.tensors()) plan.tensors.push_back({&name, &entry});
@@ -16,8 +18,8 @@ ReadPlan plan_reading(const SafetensorsFile& file) {
                    [](const auto& a, const auto& b) { return a.entry->offset < b.entry->offset; });
   for (size_t t = 0; t < plan.tensors.size(); ++t) {
     const SafetensorsEntry& entry = *plan.tensors[t].entry;
-    for (int64_t begin = 0; begin < entry.bytes; begin += kStretchBytes) {
-      const int64_t bytes = std::min(kStretchBytes, entry.bytes - begin);
+    for (int64_t begin = 0; begin < entry.bytes; begin += piece_bytes) {
+      const int64_t bytes = std::min(piece_bytes, entry.bytes - begin);
       const bool new_chunk = plan.chunks.empty() || (begin % kDigestPartBytes == 0 &&
                                                      plan.chunks.back().bytes >= kStretchBytes);
       if (new_chunk || plan.stretches.back().bytes + bytes > kStretchBytes) {

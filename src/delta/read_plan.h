@@ -13,11 +13,13 @@
 namespace deltad {
 
 constexpr int64_t kStretchBytes = int64_t{2} << 20;
+// Pieces of a load that is to disturb nobody: some microseconds of computing each.
+constexpr int64_t kShortPieceBytes = int64_t{64} << 10;
 
 // Bytes of one tensor within a stretch.
 struct ReadPiece {
   int32_t tensor;  // of ReadPlan::tensors
-  int64_t begin;   // in the tensor; a multiple of kStretchBytes
+  int64_t begin;   // in the tensor; a multiple of the plan's piece_bytes
   int64_t bytes;
 };
 
@@ -45,7 +47,7 @@ struct ReadPlan {
   int64_t bytes = 0;  // in all
 };
 
-// Refers to the file's entries.
-ReadPlan plan_reading(const SafetensorsFile& file);
+// Refers to the file's entries. piece_bytes: of a piece at most; divides kStretchBytes.
+ReadPlan plan_reading(const SafetensorsFile& file, int64_t piece_bytes = kStretchBytes);
 
 }  // namespace deltad

@@ -21,7 +21,8 @@ constexpr int64_t kBlock = 4096;
 // cancellation is noticed within milliseconds on a slow one.
 constexpr int64_t kLongestSlice = int64_t{4} << 20, kShortestSlice = int64_t{256} << 10;
 constexpr double kReadSeconds = 0.010;
-constexpr auto kLookAgain = std::chrono::milliseconds(2);
+// Often enough for whoever cancels, seldom enough not to disturb those who compute.
+constexpr auto kLookAgain = std::chrono::milliseconds(20);
 
 int64_t round_down(int64_t n) { return n / kBlock * kBlock; }
 int64_t round_up(int64_t n) { return round_down(n + kBlock - 1); }

@@ -20,8 +20,11 @@ class RateLimit {
     MutexLock lock(mutex_);
     const TimePoint now = clock_.now();
     const TimePoint turn = next_ > now ? next_ : now;
-    next_ = turn + from_seconds(static_cast<double>(bytes) / bytes_per_second_);
+    next_ = turn + time_of(bytes);
     return turn;
+  }
+  Duration time_of(int64_t bytes) const {
+    return from_seconds(static_cast<double>(bytes) / bytes_per_second_);
   }
 
  private:

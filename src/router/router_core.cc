@@ -18,14 +18,15 @@ TokenEvent ended_event(FinishReason reason, Status status) {
 
 RouterCore::RouterCore(const RouterCoreOptions& options,
                        std::shared_ptr<const TextAssets> base_text,
-                       std::shared_ptr<ReleaseBox> releases, const Clock& clock)
+                       std::shared_ptr<ReleaseBox> releases, const Clock& clock,
+                       std::unique_ptr<EvictionPolicy> policy)
     : options_(options),
       base_text_(std::move(base_text)),
       releases_(std::move(releases)),
       clock_(clock),
       rate_(options.cache.half_life_seconds),
       catalog_(options.base_name),
-      cache_(options.cache, clock),
+      cache_(options.cache, clock, std::move(policy)),
       bounds_(options.max_waiting, options.max_waiting_per_variant) {}
 
 Result<CatalogEntryRef> RouterCore::find(const std::string& name) const {

@@ -70,8 +70,10 @@ TokenEvent ended_event(FinishReason reason, Status status);
 
 class RouterCore {
  public:
+  // policy null: the cache's own.
   RouterCore(const RouterCoreOptions& options, std::shared_ptr<const TextAssets> base_text,
-             std::shared_ptr<ReleaseBox> releases, const Clock& clock);
+             std::shared_ptr<ReleaseBox> releases, const Clock& clock,
+             std::unique_ptr<EvictionPolicy> policy = nullptr);
 
   // Entries from Catalog::prepare. A request that waits for the replaced version goes over to the
   // new one, unless it was tokenized with another text: then it ends with kUnavailable. Requests

@@ -1,8 +1,10 @@
 #include "router/variant_loader.h"
 
+#include <future>
 #include <memory>
 #include <optional>
 
+#include "base/scheduling.h"
 #include "io/rate_limit.h"
 
 namespace deltad {
@@ -20,14 +22,14 @@ class FilesLoader final : public VariantLoader {
   }
 
   Status verify(const std::string& path, const std::atomic<bool>& cancelled) override {
-    return verify_variant(path, table_, reading(cancelled));
+    return beside([&] { return verify_variant(path, table_, reading(cancelled)); });
   }
 
   Result<VariantRef> load(const std::string& name, const std::string& path, Tier, int64_t max_bytes,
                           const std::atomic<bool>& cancelled) override {
     VariantLoadOptions options = reading(cancelled);
     options.max_bytes = static_cast<size_t>(max_bytes);
-    return load_variant(name, path, table_, backend_, options);
+    return beside([&] { return load_variant(name, path, table_, backend_, options); });
   }
 
   Result<VariantRef> copy(const VariantRef&, Tier, const std::atomic<bool>&) override {
@@ -40,6 +42,18 @@ class FilesLoader final : public VariantLoader {
     options.base_digest = options_.base_digest;
     options.architecture = options_.architecture;
     return options;
+  }
+
+  // Who caps loads wants running requests undisturbed: then loads take what time these leave.
+  template <typename Work>
+  auto beside(const Work& work) -> decltype(work()) {
+    if (!rate_) return work();
+    return std::async(std::launch::async,
+                      [&] {
+                        run_behind_others();
+                        return work();
+                      })
+        .get();
   }
 
   VariantLoadOptions reading(const std::atomic<bool>& cancelled) {

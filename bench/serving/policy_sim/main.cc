@@ -9,6 +9,7 @@
 
 #include "bench/serving/policy_sim/policies.h"
 #include "bench/serving/policy_sim/simulate.h"
+#include "router/delta_cache.h"
 
 namespace {
 

@@ -4,8 +4,10 @@
 #include <queue>
 #include <random>
 #include <tuple>
+#include <unordered_map>
 
 #include "base/check.h"
+#include "router/router_core.h"
 
 namespace deltad::policy_sim {
 namespace {
@@ -25,12 +27,16 @@ class Simulation {
  public:
   Simulation(int variants, const SimOptions& options, double half_life,
              std::unique_ptr<EvictionPolicy> policy)
-      : options_(options), cache_(cache_options(variants, half_life), clock_, std::move(policy)) {
+      : options_(options),
+        core_(core_options(variants, half_life), nullptr, releases_, clock_, std::move(policy)) {
     for (int i = 0; i < variants; ++i) {
-      const VariantId id = cache_.add("v" + std::to_string(i));
-      CHECK(id == static_cast<VariantId>(i + 1), "ids are not consecutive");
+      auto entry = std::make_shared<CatalogEntry>();
+      entry->name = entry->path = "v" + std::to_string(i);
+      entry->share = std::make_shared<QueueShare>();
+      CHECK(core_.add(entry).ok(), "a variant was refused");
+      CHECK(entry->id == static_cast<VariantId>(i + 1), "ids are not consecutive");
+      models_.push_back(*core_.resolve(entry->name));
     }
-    waiting_.resize(static_cast<size_t>(variants));
     result_.loads_of.resize(static_cast<size_t>(variants));
   }
 
@@ -40,25 +46,22 @@ class Simulation {
       const bool arrival = next < trace.size() &&
                            (events_.empty() || trace[next].time <= std::get<0>(events_.top()));
       if (arrival) {
-        now_ = trace[next].time;
-        clock_.set(now_);
+        pass_to(trace[next].time);
         arrive(trace[next++].variant);
       } else {
-        const auto [time, kind, variant] = events_.top();
+        const auto [time, kind, which] = events_.top();
         events_.pop();
-        now_ = time;
-        clock_.set(now_);
-        const VariantId id = static_cast<VariantId>(variant + 1);
+        pass_to(time);
         if (kind == kLoaded)
-          cache_.load_ended(id, Status(), bytes_[static_cast<size_t>(variant)]);
+          load_ended(static_cast<VariantId>(which));
         else
-          cache_.release(id);
+          finish(which);
       }
-      if (cache_.wake_time() <= clock_.now()) cache_.tick();
+      if (core_.wake_time() <= clock_.now()) core_.tick();
       perform();
     }
-    CHECK(served_ == trace.size(), "a request was not served");
-    const CacheStats& stats = cache_.stats();
+    CHECK(served_ == trace.size() && core_.requests() == 0, "a request was not served");
+    const CacheStats& stats = core_.cache_stats();
     CHECK(stats.requests == trace.size(), "a request was not counted");
     result_.hit_ratio = static_cast<double>(stats.hits) / static_cast<double>(stats.requests);
     result_.loads = stats.loads;
@@ -69,7 +72,7 @@ class Simulation {
  private:
   enum Kind { kLoaded, kDone };
 
-  CacheOptions cache_options(int variants, double half_life) {
+  RouterCoreOptions core_options(int variants, double half_life) {
     std::mt19937_64 random(options_.seed);
     int64_t total = 0, largest = 0;
     for (int i = 0; i < variants; ++i) {
@@ -77,71 +80,94 @@ class Simulation {
       total += bytes_.back();
       largest = std::max(largest, bytes_.back());
     }
-    CacheOptions out;
-    out.device_bytes =
+    RouterCoreOptions out;
+    out.base_name = "base";
+    out.max_waiting = out.max_waiting_per_variant = int64_t{1} << 40;  // every miss must load
+    out.cache.device_bytes =
         std::max(largest, static_cast<int64_t>(options_.budget_share * static_cast<double>(total)));
-    out.half_life_seconds = half_life;
-    out.max_loads = 4;
+    out.cache.half_life_seconds = half_life;
+    out.cache.max_loads = 4;
     return out;
   }
 
-  void arrive(int variant) {
-    const Result<bool> admitted = cache_.want(static_cast<VariantId>(variant + 1));
-    CHECK(admitted.ok(), "a request was refused");
-    if (*admitted)
-      serve(variant);
-    else
-      waiting_[static_cast<size_t>(variant)].push_back(now_);
+  void pass_to(double time) {
+    now_ = time;
+    clock_.set(time);
   }
 
-  void serve(int variant) {
+  void arrive(int variant) {
+    auto submitted = core_.submit(models_[static_cast<size_t>(variant)], Request());
+    CHECK(submitted.ok(), "a request was refused");
+    if (submitted->ready)
+      serve(submitted->ticket, std::move(*submitted->ready));
+    else
+      waiting_since_[submitted->ticket] = now_;
+  }
+
+  void serve(Ticket ticket, Request request) {
     ++served_;
-    events_.push({now_ + options_.run_seconds, kDone, variant});
+    core_.dispatched(ticket, RequestHandle{ticket});
+    core_.started(ticket);
+    running_[ticket] = std::move(request.variant);
+    events_.push({now_ + options_.run_seconds, kDone, ticket});
+  }
+
+  void finish(Ticket ticket) {
+    running_.erase(ticket);  // the variant's handle with it
+    core_.finished(ticket);
+    core_.tick();  // sees that it is gone
+  }
+
+  void load_ended(VariantId id) {
+    auto variant = std::make_shared<Variant>();
+    variant->name = models_[id - 1].name;
+    variant->bytes = static_cast<size_t>(bytes_[id - 1]);
+    core_.load_ended(id, VariantRef(std::move(variant)), 0);
   }
 
   void perform() {
-    for (auto actions = cache_.take_actions(); !actions.empty(); actions = cache_.take_actions())
-      for (const CacheAction& action : actions) perform(action);
+    for (auto effects = core_.take_effects(); !effects.empty(); effects = core_.take_effects())
+      for (RouterEffect& effect : effects) perform(effect);
   }
 
-  void perform(const CacheAction& action) {
-    const int variant = static_cast<int>(action.id) - 1;
-    const auto index = static_cast<size_t>(variant);
-    switch (action.kind) {
-      case CacheAction::Kind::kMeasure:
-        return cache_.measured(action.id, bytes_[index], "");
-      case CacheAction::Kind::kLoad:
-        if (now_ >= options_.warm_up_seconds) ++result_.loads_of[index];
-        CHECK(cache_.tier(Tier::kDevice).used <= cache_.tier(Tier::kDevice).budget,
-              "the budget is passed");
-        events_.push({now_ + options_.load_seconds * static_cast<double>(action.bytes) / kMeanBytes,
-                      kLoaded, variant});
+  void perform(RouterEffect& effect) {
+    switch (effect.kind) {
+      case RouterEffect::Kind::kMeasure:
+        return core_.measured(effect.entry->id, VariantSize{bytes_[effect.entry->id - 1], ""});
+      case RouterEffect::Kind::kLoad: {
+        const VariantId id = effect.entry->id;
+        if (now_ >= options_.warm_up_seconds) ++result_.loads_of[id - 1];
+        const CacheTierInfo device = core_.tier(Tier::kDevice);
+        CHECK(device.used <= device.budget, "the budget is passed");
+        const double took = options_.load_seconds * static_cast<double>(effect.bytes) / kMeanBytes;
+        events_.push({now_ + took, kLoaded, id});
         return;
-      case CacheAction::Kind::kFree:
-        return cache_.freed(action.id, action.tier);
-      case CacheAction::Kind::kAdmit:
-        for (const double since : waiting_[index]) {
-          waited_ += now_ - since;
-          serve(variant);
-        }
-        waiting_[index].clear();
-        return;
-      case CacheAction::Kind::kPromote:
-      case CacheAction::Kind::kDemote:
-      case CacheAction::Kind::kCancel:
-      case CacheAction::Kind::kFail:
-        CHECK(false, "an action that this trace does not lead to");
+      }
+      case RouterEffect::Kind::kFree:
+        effect.variant.reset();
+        return core_.freed(effect.entry->id, effect.tier);
+      case RouterEffect::Kind::kDispatch: {
+        const auto since = waiting_since_.find(effect.ticket);
+        waited_ += now_ - since->second;
+        waiting_since_.erase(since);
+        return serve(effect.ticket, std::move(effect.request));
+      }
+      default:
+        CHECK(false, "an effect that this trace does not lead to");
     }
   }
 
   const SimOptions options_;
   SimClock clock_;
-  std::vector<int64_t> bytes_;
-  DeltaCache cache_;
+  std::vector<int64_t> bytes_;  // index: variant
+  const std::shared_ptr<ReleaseBox> releases_ = std::make_shared<ReleaseBox>();
+  RouterCore core_;
+  std::vector<ModelHandle> models_;  // index: variant
   double now_ = 0, waited_ = 0;
   size_t served_ = 0;
-  std::vector<std::vector<double>> waiting_;  // since when, by variant
-  using Event = std::tuple<double, int, int>;
+  std::unordered_map<Ticket, double> waiting_since_;
+  std::unordered_map<Ticket, VariantRef> running_;
+  using Event = std::tuple<double, int, uint64_t>;  // when, what, of which variant or request
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   SimResult result_;
 };

@@ -1,12 +1,12 @@
-// One run of the real DeltaCache over a trace, with a fake clock: loads take as long as their
-// bytes, requests hold their variant while they run.
+// One run of the real router and delta cache (RouterCore) over a trace, with a fake clock, loader
+// and engine: loads take as long as their bytes, requests hold their variant while they run.
 #pragma once
 
 #include <memory>
 #include <vector>
 
 #include "bench/serving/policy_sim/traces.h"
-#include "router/delta_cache.h"
+#include "router/eviction_policy.h"
 
 namespace deltad::policy_sim {
 

@@ -18,7 +18,7 @@ namespace deltad {
 struct HttpOptions {
   std::string listen = "127.0.0.1:8080";  // host:port, [v6]:port; port 0: any free one
   int threads = 2;
-  bool real_time = true;  // before all ordinary threads, where the system permits it
+  bool real_time = true;       // before all ordinary threads, where the system permits it
   size_t connections = 16384;  // beyond it: 503 and closed
   size_t header_bytes = 64u << 10;
   size_t body_bytes = 8u << 20;

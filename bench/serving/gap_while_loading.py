@@ -1,0 +1,176 @@
+"""How much a large variant that loads from a cold disk widens the gaps between other streams' tokens.
+
+gap_while_loading.py BUILD MODEL [--caps 0,100MiB,50MiB] [--streams 16] [--loads 10] [--work FOLDER]
+
+Makes a variant of about 500 MB (the base with a vocabulary nine times as large, its weights from the base's), starts deltad once for each
+cap on the loaders' rate (0: none), keeps --streams streams of the base going, and lets it load the variant again and again out of a cold
+page cache, each load between two quiet times as long. Checks that every answer is whole. Reports the p99 gap between tokens while it
+loads, against that of the quiet times of the same run. BUILD holds deltad and deltactl.
+"""
+import argparse
+import asyncio
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from load import Client, percentile  # noqa: E402
+
+QUIET = 2.0  # seconds, at least
+LOOK = 0.1  # seconds between two looks at the variant's state
+
+
+def make_variant(build: pathlib.Path, model: str, work: pathlib.Path) -> pathlib.Path:
+    out = work / "large.delta.safetensors"
+    if out.exists():
+        return out
+    work.mkdir(parents=True, exist_ok=True)
+    tuned, base = work / "model", work / "base.delta.safetensors"
+    run = lambda *words: subprocess.run([str(build / "deltactl"), *map(str, words)], check=True, stdout=subprocess.DEVNULL)
+    adapter = next(pathlib.Path(__file__).resolve().parents[2].glob("examples/variants/*"))
+    run("compress", "--base", model, "--adapter", adapter, "-o", base)
+    run("apply", "--base", model, "--delta", base, "-o", tuned, "--dtype", "bf16")
+    rows = repeat_embeddings(tuned / "model.safetensors", 9)
+    config = json.loads((tuned / "config.json").read_text())
+    config["vocab_size"] = rows
+    (tuned / "config.json").write_text(json.dumps(config))
+    run("compress", "--base", model, "--model", tuned, "-o", out, "--weights-only")
+    return out
+
+
+def repeat_embeddings(path: pathlib.Path, times: int) -> int:
+    """Rewrites a safetensors file (8 bytes of length, a JSON header, the data) with more rows of embeddings; returns how many."""
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header, body = json.loads(data[8:8 + length]), memoryview(data)[8 + length:]
+    at, parts = 0, []
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        begin, end = entry["data_offsets"]
+        count = times if name == "model.embed_tokens.weight" else 1
+        parts += [body[begin:end]] * count
+        entry["data_offsets"] = [at, at + (end - begin) * count]
+        entry["shape"][0] *= count
+        at += (end - begin) * count
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.writelines(parts)
+    return header["model.embed_tokens.weight"]["shape"][0]
+
+
+def call(url: str, method: str = "GET") -> dict:
+    with urllib.request.urlopen(urllib.request.Request(url, method=method)) as answer:
+        return json.loads(answer.read() or b"{}")
+
+
+class Stream(Client):
+    """A client that also notes when each token came."""
+
+    def __init__(self, url: str):
+        super().__init__(url)
+        self.spans: list[tuple[float, float]] = []
+
+    async def keep(self, model: str, end) -> None:
+        while not end.is_set():
+            self.gaps = []
+            before = time.monotonic()
+            await self.stream(model, [5 + len(self.spans) % 1000, 6, 7], 200, self.spans.append)
+            if time.monotonic() - before < 0.01:
+                raise SystemExit("a stream ended at once")
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def drop_from_page_cache(path: pathlib.Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    os.fdatasync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+
+
+async def measure(a, variant: pathlib.Path, cap: str) -> None:
+    port, admin = free_port(), free_port()
+    config = a.work / "config.yaml"
+    config.write_text(f"base: {os.path.abspath(a.model)}\nbase_name: base\nvariants: {{large: {variant}}}\nlog: warning\n"
+                      f"server: {{listen: 127.0.0.1:{port}, admin: {{listen: 127.0.0.1:{admin}}}}}\n"
+                      f"variant_loading: {{bytes_per_second: {cap}}}\n")
+    server = subprocess.Popen([str(a.build / "deltad"), "--config", str(config)])
+    try:
+        url, loads = f"http://127.0.0.1:{port}", []
+        for _ in range(600):
+            try:
+                call(url + "/ready")
+                break
+            except urllib.error.URLError:
+                await asyncio.sleep(0.1)
+        client, end = Stream(url), asyncio.Event()
+        streams = [asyncio.create_task(client.keep("base", end)) for _ in range(a.streams)]
+        variants = f"http://127.0.0.1:{admin}/admin/v1/variants/large"
+        step = lambda path, method="POST": asyncio.to_thread(call, variants + path, method)
+        await asyncio.sleep(QUIET)
+        start = time.monotonic()
+        for _ in range(a.loads):
+            drop_from_page_cache(variant)
+            begin = time.monotonic()
+            await step("/prefetch")
+            while (state := (await step("", "GET")))["state"] != "resident":
+                if state["state"] == "failed":
+                    raise SystemExit(f"the load failed: {state}")
+                await asyncio.sleep(LOOK)
+            loads.append((begin, begin + state["load_seconds"]))
+            await step("/evict")
+            rest = time.monotonic() + max(QUIET, time.monotonic() - begin)
+            while time.monotonic() < rest:  # looking costs as much here as above
+                await step("", "GET")
+                await asyncio.sleep(LOOK)
+        end.set()
+        await asyncio.gather(*streams)
+        if client.lost:
+            raise SystemExit(f"{client.lost} answers were not whole")
+        during, quiet = [], []
+        for begin, finish in client.spans:
+            if begin >= start:
+                beside = any(begin < stop and finish > go for go, stop in loads)
+                (during if beside else quiet).append(finish - begin)
+        p = lambda values, q: 1e3 * percentile(values, q)
+        size = variant.stat().st_size
+        seconds = sorted(stop - go for go, stop in loads)[len(loads) // 2]
+        print(f"| {'none' if cap == '0' else cap + '/s'} | {size / seconds / 1e6:.0f} MB/s | {p(quiet, .5):.1f} / {p(quiet, .99):.1f} "
+              f"| {p(during, .5):.1f} / {p(during, .99):.1f} | {100 * (percentile(during, .99) / percentile(quiet, .99) - 1):+.0f} % "
+              f"| {len(quiet)} / {len(during)} |", flush=True)
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("model")
+    parser.add_argument("--caps", default="0,100MiB,50MiB")
+    parser.add_argument("--streams", type=int, default=16)
+    parser.add_argument("--loads", type=int, default=10)
+    parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("gap_while_loading"))
+    a = parser.parse_args()
+    a.work = a.work.absolute()
+    variant = make_variant(a.build, a.model, a.work)
+    print(f"a variant of {variant.stat().st_size / 1e6:.0f} MB; {a.streams} streams of the base; gaps between tokens in ms, p50 / p99\n")
+    print("| cap | a load, median | quiet | while it loads | p99 | gaps counted |\n|---|---|---|---|---|---|")
+    for cap in a.caps.split(","):
+        asyncio.run(measure(a, variant, cap))
+
+
+if __name__ == "__main__":
+    main()
