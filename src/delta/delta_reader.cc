@@ -38,6 +38,9 @@ bool all_finite(DType type, const void* data, int64_t count) {
 }
 
 // Staging memory, one piece a thread, used again and again.
+// Between pieces of a load with a cap; short, because a cancellation waits for its end.
+constexpr Duration kLongestNap = std::chrono::milliseconds(10);
+
 class StagingPool {
  public:
   explicit StagingPool(int64_t bytes) : bytes_(bytes) {}
@@ -119,7 +122,7 @@ class Reader {
         data += piece.bytes;
         // The disk is best read in long stretches; the work on them is spread over their time.
         if (options_.rate != nullptr)
-          std::this_thread::sleep_for(options_.rate->time_of(piece.bytes));
+          std::this_thread::sleep_for(std::min(options_.rate->time_of(piece.bytes), kLongestNap));
       }
     }
     staging_.give_back(std::move(staging));

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kTimeout = 30;  // seconds
+constexpr double kTimeout = 30, kAddTimeout = 900;  // seconds; a replacement's file is read whole
 
 struct Options {
   std::string server, api_key, name, path;
@@ -66,7 +66,8 @@ Result<Json> ask(const Options& options, std::string method, std::string path,
   call.path = std::move(path);
   call.api_key = options.api_key;
   if (!body.is_null()) call.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
-  ASSIGN_OR_RETURN(const client::HttpAnswer answer, client::call(url, address, call, kTimeout));
+  ASSIGN_OR_RETURN(const client::HttpAnswer answer,
+                   client::call(url, address, call, body.is_null() ? kTimeout : kAddTimeout));
   if (answer.status < 200 || answer.status > 299) {
     simdjson::dom::parser parser;
     return refused(answer.status, client::error_message(parser, answer.body));

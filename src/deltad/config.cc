@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -177,6 +178,14 @@ bool set_variant_weights(const YAML::Node& node, Config& config) {
   return true;
 }
 
+bool set_request_seconds(const YAML::Node& node, Config& config) {
+  if (node.IsScalar() && node.Scalar() == "0") {
+    config.request_seconds = 0;
+    return true;
+  }
+  return positive_seconds([](Config& c) -> double& { return c.request_seconds; })(node, config);
+}
+
 const std::vector<Key>& server_keys() {
   static const std::vector<Key> keys = {
       {"listen", "ADDRESS:PORT", set_listen},
@@ -194,6 +203,7 @@ const std::vector<Key>& server_keys() {
        positive_seconds([](Config& c) -> Duration& { return c.http.idle_timeout; })},
       {"drain_seconds", "a number of seconds above 0",
        positive_seconds([](Config& c) -> double& { return c.drain_seconds; })},
+      {"request_seconds", "0 or a number of seconds", set_request_seconds},
       {"cors_origins", "a list of origins",
        texts([](Config& c) -> std::vector<std::string>& { return c.cors_origins; })},
       {"api_keys", "a list of keys",
@@ -404,6 +414,10 @@ Status read_config(std::string_view yaml, const std::string& file, Config* confi
     return invalid_argument(fmt::format(
         "{}: key 'server.admin.listen': {} may be reached by others: give server.admin.api_keys",
         file, fresh.admin_listen));
+  for (const std::string& key : fresh.admin_api_keys)
+    if (std::find(fresh.api_keys.begin(), fresh.api_keys.end(), key) != fresh.api_keys.end())
+      return invalid_argument(fmt::format(
+          "{}: key 'server.admin.api_keys': a key of server.api_keys must not open it too", file));
   fresh.base = beside(file, fresh.base);
   for (VariantSource& variant : fresh.variants) variant.path = beside(file, variant.path);
   fresh.watch.folder = beside(file, fresh.watch.folder);

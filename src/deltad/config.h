@@ -24,7 +24,8 @@ struct Config {
   std::vector<VariantSource> variants;
   WatchOptions watch;  // a folder of more variants
   HttpOptions http;
-  double drain_seconds = 30;  // for running requests after SIGTERM
+  double request_seconds = 0;  // that a request may take; 0: no bound
+  double drain_seconds = 30;   // for running requests after SIGTERM
   std::vector<std::string> cors_origins = {"*"};
   std::vector<std::string> api_keys;  // none: open to all
   std::string admin_listen;           // "": no admin API

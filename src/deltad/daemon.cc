@@ -108,6 +108,7 @@ Status Daemon::load() {
   Serving serving;
   serving.router = router_.get();
   serving.engine = engine_.get();
+  serving.request_seconds = config_.request_seconds;
   serving.base_path = config_.base;
   serving.created = unix_now();
   serving.base_bytes = base_->backend->weight_bytes();

@@ -138,7 +138,10 @@ Status BulkReader::wait_turn(int64_t bytes) const {
   MutexLock lock(mutex);
   for (TimePoint now = Clock::real().now(); now < turn; now = Clock::real().now()) {
     nobody.wait_until(mutex, std::min(turn, now + kLookAgain));
-    if (stop()) return cancelled_status();
+    if (stop()) {
+      options_.rate->give_back(bytes);
+      return cancelled_status();
+    }
   }
   return {};
 }

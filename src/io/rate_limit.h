@@ -23,6 +23,11 @@ class RateLimit {
     next_ = turn + time_of(bytes);
     return turn;
   }
+  // Bytes that were admitted and then not read.
+  void give_back(int64_t bytes) {
+    MutexLock lock(mutex_);
+    next_ -= time_of(bytes);
+  }
   Duration time_of(int64_t bytes) const {
     return from_seconds(static_cast<double>(bytes) / bytes_per_second_);
   }

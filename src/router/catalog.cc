@@ -5,6 +5,7 @@
 #include <ctime>
 #include <utility>
 
+#include "base/log.h"
 #include "delta/variant_text.h"
 #include "io/file_reader.h"
 #include "io/quote.h"
@@ -25,6 +26,9 @@ Status check_name(const std::string& name, const std::string& base_name) {
     if (c <= 0x20 || c == 0x7f)
       return invalid_argument(
           "a variant's name holds a space or control character: use letters, digits, . - _ / :");
+  if (name.find(',') != std::string::npos)
+    return invalid_argument(fmt::format(
+        "variant name {} holds a comma, which separates names in lists", quoted_name(name)));
   if (!is_utf8(name))
     return invalid_argument(
         fmt::format("variant name {} is not UTF-8: no client could ask for it", quoted_name(name)));
@@ -32,6 +36,17 @@ Status check_name(const std::string& name, const std::string& base_name) {
     return invalid_argument(
         fmt::format("variant '{}' has the name of the base model: choose another", name));
   return Status();
+}
+
+CatalogEntryRef new_entry(const VariantSource& source, std::shared_ptr<const TextAssets> text) {
+  auto entry = std::make_shared<CatalogEntry>();
+  entry->name = source.name;
+  entry->path = source.path;
+  entry->text = std::move(text);
+  entry->created = static_cast<int64_t>(std::time(nullptr));
+  entry->share = std::make_shared<QueueShare>();
+  if (source.limit.any()) entry->share->limiter.emplace(source.limit);
+  return entry;
 }
 
 }  // namespace
@@ -78,14 +93,24 @@ Result<CatalogEntryRef> Catalog::prepare(const std::string& base_name, const Var
   if (*before != *after)
     return unavailable(
         fmt::format("{}: the text files of {} changed while they were read", where, source.path));
-  auto entry = std::make_shared<CatalogEntry>();
-  entry->name = source.name;
-  entry->path = source.path;
-  entry->text = *text;
+  CatalogEntryRef entry = new_entry(source, *text);
   entry->text_digest = *after;
-  entry->created = static_cast<int64_t>(std::time(nullptr));
-  entry->share = std::make_shared<QueueShare>();
-  if (source.limit.any()) entry->share->limiter.emplace(source.limit);
+  return entry;
+}
+
+Result<CatalogEntryRef> Catalog::prepare_configured(
+    const std::string& base_name, const VariantSource& source,
+    const std::shared_ptr<const TextAssets>& base_text) {
+  RETURN_IF_ERROR(check_name(source.name, base_name));
+  Result<CatalogEntryRef> prepared = prepare(base_name, source, base_text);
+  if (prepared.ok()) return prepared;
+  log_error("{}: it fails its requests until it is put right", prepared.status().message());
+  CatalogEntryRef entry = new_entry(source, base_text);
+  // A path that leads nowhere yet may lead somewhere later.
+  if (file_exists(source.path) || is_directory(source.path))
+    entry->broken = prepared.status();
+  else if (const auto digest = variant_text_digest(source.path); digest.ok())
+    entry->text_digest = *digest;
   return entry;
 }
 

@@ -56,6 +56,7 @@ struct CatalogEntry {
   std::shared_ptr<const TextAssets> text;  // its own, else the base's
   std::string text_digest;                 // of its own files: weights loaded later must fit them
   int64_t created = 0;
+  Status broken;  // why it cannot be loaded, whatever becomes of its files
 
   // Set by whoever wants a load to stop, polled by the loader.
   std::atomic<bool> cancel_load{false};
@@ -85,6 +86,12 @@ class Catalog {
   // text files of a variant folder are read.
   static Result<CatalogEntryRef> prepare(const std::string& base_name, const VariantSource& source,
                                          const std::shared_ptr<const TextAssets>& base_text);
+
+  // The same for what stands in the config: if the variant itself is broken the entry says so, and
+  // fails its own requests. An error only if the name is.
+  static Result<CatalogEntryRef> prepare_configured(
+      const std::string& base_name, const VariantSource& source,
+      const std::shared_ptr<const TextAssets>& base_text);
 
   Status insert(CatalogEntryRef entry);  // kInvalidArgument if the name is taken
   // The entry that was there. kNotFound if there is none.

@@ -80,8 +80,12 @@ class FolderWatcherImpl final : public FolderWatcher {
     for (const std::string& problem : problems)
       if (problems_.count(problem) == 0) log_warning("watched folder {}: {}", root_, problem);
     problems_.swap(problems);
-    const std::vector<FolderAction> actions = folder_.look(listing, Clock::real().now());
+    std::vector<FolderAction> actions = folder_.look(listing, Clock::real().now());
     if (actions.empty()) return;
+    // Replacements read whole files: what is quick does not wait for them.
+    std::stable_partition(actions.begin(), actions.end(), [](const FolderAction& action) {
+      return action.kind != FolderAction::Kind::kReplace;
+    });
     std::map<std::string, std::string> holders;
     for (VariantInfo& info : router_.variants()) holders.emplace(info.name, std::move(info.path));
     for (const FolderAction& action : actions) {

@@ -55,7 +55,9 @@ class RouterImpl final : public Router {
         core_(core_options(options), base_text_,
               std::make_shared<ReleaseBox>([bell = bell_] { bell->ring(); }), Clock::real()) {
     for (int i = 0; i < std::max(1, options.loader_threads); ++i)
-      loaders_.emplace_back([this] { load_loop(); });
+      loaders_.emplace_back([this] { load_loop(false); });
+    // Headers are read beside the loads: who asks for a broken variant hears of it at once.
+    loaders_.emplace_back([this] { load_loop(true); });
     service_ = std::thread([this] { service_loop(); });
   }
 
@@ -118,7 +120,8 @@ class RouterImpl final : public Router {
 
   // Without checks beyond those of the config: a broken variant fails only its own requests.
   Status add_unchecked(const VariantSource& source) {
-    ASSIGN_OR_RETURN(CatalogEntryRef entry, Catalog::prepare(base_name_, source, base_text_));
+    ASSIGN_OR_RETURN(CatalogEntryRef entry,
+                     Catalog::prepare_configured(base_name_, source, base_text_));
     return change([&](RouterCore& core) { return core.add(std::move(entry)); });
   }
 
@@ -211,9 +214,9 @@ class RouterImpl final : public Router {
                effect.kind == Kind::kCancel)
         own.push_back(std::move(effect));
       else
-        to_load_.push_back(std::move(effect));
+        jobs(effect.kind == Kind::kMeasure).push_back(std::move(effect));
     }
-    if (!to_load_.empty() || !own.empty()) changed_.notify_all();
+    if (!to_load_.empty() || !to_measure_.empty() || !own.empty()) changed_.notify_all();
     if (!to_free_.empty() || core_.wake_time() < service_wakes_) bell_->ring();
     return own;
   }
@@ -252,15 +255,19 @@ class RouterImpl final : public Router {
     return handle.status();
   }
 
-  void load_loop() EXCLUDES(mutex_) {
+  std::deque<RouterEffect>& jobs(bool measures) REQUIRES(mutex_) {
+    return measures ? to_measure_ : to_load_;
+  }
+
+  void load_loop(bool measures) EXCLUDES(mutex_) {
     for (;;) {
       RouterEffect job;
       {
         MutexLock lock(mutex_);
-        while (to_load_.empty() && !stopping_) changed_.wait(mutex_);
+        while (jobs(measures).empty() && !stopping_) changed_.wait(mutex_);
         if (stopping_) return;
-        job = std::move(to_load_.front());
-        to_load_.pop_front();
+        job = std::move(jobs(measures).front());
+        jobs(measures).pop_front();
       }
       run(std::move(job));
     }
@@ -269,7 +276,9 @@ class RouterImpl final : public Router {
   void run(RouterEffect job) EXCLUDES(mutex_) {
     const VariantId id = job.entry->id;
     if (job.kind == Kind::kMeasure) {
-      const Result<VariantSize> size = loader_->measure(job.entry->path);
+      const Status& broken = job.entry->broken;
+      const Result<VariantSize> size =
+          broken.ok() ? loader_->measure(job.entry->path) : Result<VariantSize>(broken);
       if (!size.ok())
         log_error("variant '{}' cannot be loaded: {}", job.entry->name, size.status().message());
       change([&](RouterCore& core) { core.measured(id, size); });
@@ -350,9 +359,10 @@ class RouterImpl final : public Router {
   std::atomic<bool> stop_verifying_{false};
 
   mutable Mutex mutex_;
-  CondVar changed_;  // to_load_, requests waiting, or stopping_
+  CondVar changed_;  // to_load_, to_measure_, requests waiting, or stopping_
   RouterCore core_ GUARDED_BY(mutex_);
   std::deque<RouterEffect> to_load_ GUARDED_BY(mutex_);  // of the loader threads
+  std::deque<RouterEffect> to_measure_ GUARDED_BY(mutex_);
   std::deque<RouterEffect> to_free_ GUARDED_BY(mutex_);  // of the service thread
   TimePoint service_wakes_ GUARDED_BY(mutex_) = TimePoint::max();
   bool stopping_ GUARDED_BY(mutex_) = false;

@@ -20,7 +20,7 @@ struct RouterOptions {
   std::string base_name;
   std::string base_digest;
   std::string architecture;
-  int loader_threads = 1;
+  int loader_threads = 2;
   int64_t bytes_per_second = 0;  // that all loads together may read; 0: no cap
   double retry_seconds = 1.0;    // first back-off after a failed load; doubles up to 60
   // Memory for variants, loads in progress included. 0: half of what the process may still use when

@@ -145,10 +145,13 @@ Result<RouterCore::Submitted> RouterCore::submit(const ModelHandle& model, Reque
   const TimePoint now = clock_.now();
   if (entry && entry->share->limiter && !request.follows)
     RETURN_IF_ERROR(entry->share->limiter->check(model.name, now));
-  RETURN_IF_ERROR(bounds_.enter(entry ? entry->share.get() : nullptr, model.name, now));
+  // All choices of a request are one of those that wait.
+  if (!request.follows)
+    RETURN_IF_ERROR(bounds_.enter(entry ? entry->share.get() : nullptr, model.name, now));
   const Ticket ticket = ++last_ticket_;
   Live& live = live_[ticket];
   live.entry = entry;
+  live.queued = !request.follows;
   if (!entry) return Submitted{ticket, std::move(request)};
 
   const Result<bool> admitted = cache_.want(entry->id);

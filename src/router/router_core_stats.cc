@@ -51,6 +51,10 @@ VariantInfo RouterCore::info(const CatalogEntry& entry) const {
   out.loads = entry.loads;
   out.load_seconds = entry.load_seconds;
   out.created = entry.created;
+  if (!entry.broken.ok()) {
+    out.state = VariantState::kFailed;
+    out.error = entry.broken.message();
+  }
   out.pinned = in_cache.pinned;
   out.waiting = in_cache.waiting;
   out.in_flight = in_cache.in_flight;

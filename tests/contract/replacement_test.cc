@@ -39,7 +39,8 @@ class Answers {
  public:
   explicit Answers(size_t count) : tokens_(count), ends_(count) {}
 
-  // hold: the engine stands still when all streams have their first token, until let_go().
+  // hold: the engine stands still from the first token until all_asked(), and when all streams have
+  // their first token, until let_go().
   Request request(size_t stream, bool hold = false) {
     Request request;
     request.prompt = prompt_of(stream);
@@ -57,9 +58,14 @@ class Answers {
         held_ = hold && !hold_over_ && begun_ == kStreams;
       }
       changed_.notify_all();
-      while (held_) changed_.wait(mutex_);
+      while (held_ || (hold && !all_asked_)) changed_.wait(mutex_);
     };
     return request;
+  }
+  void all_asked() {
+    MutexLock lock(mutex_);
+    all_asked_ = true;
+    changed_.notify_all();
   }
   void wait_held() {
     MutexLock lock(mutex_);
@@ -89,6 +95,7 @@ class Answers {
   std::vector<TokenEvent> ends_ GUARDED_BY(mutex_);
   size_t begun_ GUARDED_BY(mutex_) = 0, ended_ GUARDED_BY(mutex_) = 0;
   bool held_ GUARDED_BY(mutex_) = false, hold_over_ GUARDED_BY(mutex_) = false;
+  bool all_asked_ GUARDED_BY(mutex_) = false;
 };
 
 class Replacement : public ::testing::Test {
@@ -155,6 +162,7 @@ TEST_F(Replacement, RunningStreamsEndOnTheOldWeightsAndNewOnesUseTheNew) {
     ASSERT_TRUE(ticket.ok()) << ticket.status().message();
   };
   for (size_t i = 0; i < kStreams; ++i) submit(before, i, true);
+  before.all_asked();
   before.wait_held();
   ASSERT_TRUE(router.replace({"v", kNew}).ok());
   for (size_t i = 0; i < kStreams; ++i) submit(after, i, false);

@@ -11,6 +11,8 @@
 namespace deltad {
 namespace {
 
+constexpr size_t kLongestShown = 256;  // bytes of a name, in a log line
+
 // One request that has been let in.
 struct Job {
   Serving serving;
@@ -21,25 +23,35 @@ struct Job {
   AdminAnswer answer;
   ApiError error;
 
-  // Reading nothing but memory, and changing nothing.
-  bool quick() const {
+  // Reads files, a replacement's whole.
+  bool slow() const {
+    switch (route.action) {
+      case AdminAction::kAdd:
+      case AdminAction::kReplace:
+      case AdminAction::kLoadAdapter:
+        return true;
+      default:
+        return false;
+    }
+  }
+  bool changes() const {
     switch (route.action) {
       case AdminAction::kModels:
       case AdminAction::kCache:
       case AdminAction::kList:
       case AdminAction::kGet:
-        return true;
-      default:
         return false;
+      default:
+        return true;
     }
   }
 
   void work() { error = perform(serving, route, body, &answer); }
 
   void finish() {
-    reply->record().model = answer.variant;
+    if (answer.variant.size() <= kLongestShown) reply->record().model = answer.variant;
     if (error) return reply->error(error);
-    if (!quick())
+    if (changes())
       log_info("admin id={} action={} variant={}", reply->request_id(),
                admin_action_name(route.action), answer.variant);
     if (answer.text.empty())
@@ -109,7 +121,7 @@ void AdminApi::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   job->route = route;
   job->body = std::move(request.body);
   job->reply = std::move(reply);
-  if (job->quick()) {
+  if (!job->slow()) {
     job->work();
     return job->finish();
   }

@@ -62,6 +62,8 @@ ApiError read_limit_object(const Json& value, const std::string& param, VariantL
   return {};
 }
 
+constexpr size_t kLongestPath = 4096;  // as of Linux
+
 struct BodyFields {
   std::optional<std::string> name, path, base_name;
   bool replace = false;
@@ -100,11 +102,17 @@ const FieldTable<BodyFields> kLoadAdapterTable = {
        return read_string(value, param, &out->base_name.emplace());
      }},
 };
-const FieldTable<BodyFields> kUnloadAdapterTable = {{"lora_name", read_name_field}};
+const FieldTable<BodyFields> kUnloadAdapterTable = {
+    {"lora_name", read_name_field},
+    // Clients of vLLM may send it; adapters have no number here.
+    {"lora_int_id", [](const Json&, const std::string&, BodyFields*) { return ApiError(); }},
+};
 
 // param: as the path is called here.
 ApiError take(BodyFields fields, const std::string& param, PutFields* out) {
   if (!fields.path) return missing_parameter(param);
+  if (fields.path->size() > kLongestPath)
+    return invalid_value(param, fmt::format("at most {} bytes are allowed.", kLongestPath));
   if (fields.path->empty() || fields.path->front() != '/')
     return invalid_value(param, "expected an absolute path on the server's machine.");
   out->source = {std::move(*fields.name), std::move(*fields.path), fields.limit};

@@ -88,6 +88,8 @@ Request Generation::make_request(size_t index) {
   if (plan_.echo) request.prompt_logprobs = plan_.top_logprobs;
   request.priority = fields.priority;
   request.received = reply_->received();
+  if (serving_.request_seconds > 0)
+    request.deadline = request.received + from_seconds(serving_.request_seconds);
   request.on_event = [self = shared_from_this(), index](const TokenEvent& event) {
     self->reply_->exchange()->post(
         [self, index, event, at = Clock::real().now()] { self->on_event(index, event, at); });

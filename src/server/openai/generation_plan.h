@@ -19,9 +19,10 @@ namespace deltad {
 struct Serving {
   Router* router = nullptr;
   Engine* engine = nullptr;
-  std::string base_path;  // shown as `root`
-  int64_t created = 0;    // unix seconds
-  size_t base_bytes = 0;  // the base's weights, resident
+  std::string base_path;       // shown as `root`
+  int64_t created = 0;         // unix seconds
+  size_t base_bytes = 0;       // the base's weights, resident
+  double request_seconds = 0;  // that a request may take; 0: no bound
 };
 
 struct PromptTokens {

@@ -28,7 +28,7 @@ variants:
   team/legal: {path: /v/legal, rate_limit: {requests_per_second: 0.5, burst: 3, tokens_per_minute: 600}}
 log: warning
 server: {listen: "[::1]:9000", io_threads: 3, real_time_io: false, max_body: 1MiB, max_connections: 10,
-         header_seconds: 2, idle_seconds: 3.5, drain_seconds: 4, cors_origins: [https://a, https://b], api_keys: [secret],
+         header_seconds: 2, idle_seconds: 3.5, drain_seconds: 4, request_seconds: 90, cors_origins: [https://a, https://b], api_keys: [secret],
          admin: {listen: "0.0.0.0:9001", api_keys: [admin-secret]}}
 engine: {kv_cache: 512KiB, max_context: 100, max_step_rows: 64, max_running: 5, max_waiting: 6, step_milliseconds: 50,
          prefix_cache: false, age_seconds: 2.5, base_weight: 3, variant_weights: {coder: 0.5, team/legal: 2}}
@@ -57,6 +57,7 @@ queue: {max_requests: 7, max_requests_per_variant: 3}
   EXPECT_EQ(config.http.header_timeout, std::chrono::seconds(2));
   EXPECT_EQ(config.http.idle_timeout, std::chrono::milliseconds(3500));
   EXPECT_EQ(config.drain_seconds, 4);
+  EXPECT_EQ(config.request_seconds, 90);
   EXPECT_EQ(config.cors_origins, (std::vector<std::string>{"https://a", "https://b"}));
   EXPECT_EQ(config.api_keys, std::vector<std::string>{"secret"});
   EXPECT_EQ(config.admin_listen, "0.0.0.0:9001");
@@ -186,6 +187,7 @@ TEST(Config, TheShippedFileHoldsTheDefaults) {
   EXPECT_EQ(config.http.header_timeout, plain.http.header_timeout);
   EXPECT_EQ(config.http.idle_timeout, plain.http.idle_timeout);
   EXPECT_EQ(config.drain_seconds, plain.drain_seconds);
+  EXPECT_EQ(config.request_seconds, plain.request_seconds);
   EXPECT_EQ(config.router.retry_seconds, plain.router.retry_seconds);
   EXPECT_EQ(config.watch.settle, plain.watch.settle);
 }
