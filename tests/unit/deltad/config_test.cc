@@ -34,7 +34,7 @@ engine: {kv_cache: 512KiB, max_context: 100, max_step_rows: 64, max_running: 5, 
          prefix_cache: false, age_seconds: 2.5, base_weight: 3, variant_weights: {coder: 0.5, team/legal: 2}}
 cpu: {threads: 2, pin: false, isa: avx2}
 variant_watch: {folder: incoming, settle_seconds: 0.25}
-variant_loading: {threads: 2, retry_seconds: 0.5, bytes_per_second: 200MiB}
+variant_loading: {threads: 3, retry_seconds: 0.5, bytes_per_second: 200MiB}
 variant_cache: {memory: 64MiB, half_life_seconds: 30, age_bound_seconds: 2.5}
 queue: {max_requests: 7, max_requests_per_variant: 3}
 )",
@@ -78,7 +78,7 @@ queue: {max_requests: 7, max_requests_per_variant: 3}
   EXPECT_EQ(config.cpu.isa, "avx2");
   EXPECT_EQ(config.watch.folder, "/etc/deltad/incoming");
   EXPECT_EQ(config.watch.settle, std::chrono::milliseconds(250));
-  EXPECT_EQ(config.router.loader_threads, 2);
+  EXPECT_EQ(config.router.loader_threads, 3);
   EXPECT_EQ(config.router.cache_bytes, 64 << 20);
   EXPECT_EQ(config.router.half_life_seconds, 30);
   EXPECT_EQ(config.router.age_bound_seconds, 2.5);
@@ -144,6 +144,11 @@ TEST(Config, TheAdminApiIsOffUnlessAskedForAndOpenOnlyOnThisMachine) {
   EXPECT_THAT(error_of("server: {admin: {key: x}}\n"),
               HasSubstr("unknown key 'server.admin.key'; allowed are listen, api_keys"));
   EXPECT_THAT(error_of("server: {admin: 9001}\n"), HasSubstr("key 'server.admin': expected a map"));
+}
+
+TEST(Config, AClientsKeyDoesNotOpenTheAdminApi) {
+  EXPECT_THAT(error_of("server: {api_keys: [a, b], admin: {listen: 9001, api_keys: [c, b]}}\n"),
+              HasSubstr("a key of server.api_keys must not open it too"));
 }
 
 TEST(Config, AVariantsRateLimitIsChecked) {

@@ -146,6 +146,8 @@ TEST(RateLimitTest, AWaitingReadIsCancelled) {
       [&] { EXPECT_EQ(reader.read(0, 1 << 20, *staging).status().code(), Code::kCancelled); });
   cancelled = true;
   waiter.join();
+  // And the next one does not wait for what was not read.
+  EXPECT_LT(limit.admit(1), Clock::real().now() + std::chrono::seconds((1 << 20) + 1));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <deque>
 #include <filesystem>
 #include <fstream>
@@ -141,6 +142,87 @@ class RouterTest : public ::testing::Test {
   Ends ends_;
   std::unique_ptr<Router> router_;
 };
+
+// One header is read although the only loader is at work.
+TEST_F(RouterTest, ABrokenVariantIsRefusedBesideTheLoadOfAnother) {
+  class SlowLoader final : public VariantLoader {
+   public:
+    Result<VariantSize> measure(const std::string& path) override {
+      if (path.find("broken") != std::string::npos) return invalid_argument("no variant");
+      return VariantSize{1000, "digest"};
+    }
+    Status verify(const std::string&, const std::atomic<bool>&) override { return Status(); }
+    Result<VariantRef> load(const std::string&, const std::string&, Tier, int64_t,
+                            const std::atomic<bool>& stop) override {
+      while (!stop) std::this_thread::yield();
+      return cancelled("stopped");
+    }
+    Result<VariantRef> copy(const VariantRef&, Tier, const std::atomic<bool>&) override {
+      return unimplemented("one tier");
+    }
+  };
+  RouterOptions options;
+  options.base_name = "llama";
+  options.cache_bytes = 1 << 20;
+  options.loader_threads = 1;
+  auto made = Router::make(options, {{"row", good_}, {"broken", broken_}}, base_->text,
+                           std::make_unique<SlowLoader>(), engine_);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  router_ = std::move(*made);
+  ASSERT_TRUE(submit("row").ok());
+  ASSERT_TRUE(submit("broken").ok());
+  EXPECT_THAT(ends_.wait(1).status.message(), HasSubstr("no variant"));
+  router_->shutdown(Clock::real().now());
+}
+
+TEST_F(RouterTest, WhatIsConfiguredButBrokenFailsAlone) {
+  const std::string folder = folder_.path() + "/garbage";
+  std::filesystem::create_directory(folder);
+  std::filesystem::copy_file(good_, folder + "/v.delta.safetensors");
+  std::ofstream(folder + "/tokenizer.json") << "no tokenizer";
+  const std::string late = folder_.file("late.delta.safetensors");
+  RouterOptions options;
+  options.base_name = "llama";
+  options.base_digest = base_->digest;
+  options.architecture = base_->config().architecture;
+  options.retry_seconds = 0.001;
+  options.cache_bytes = int64_t{1} << 30;
+  const auto make = [&](const std::vector<VariantSource>& variants) {
+    return Router::make(options, variants, base_->text, base_->table, *base_->backend, engine_);
+  };
+  auto made = make({{"row", good_}, {"garbage", folder}, {"late", late}});
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  router_ = std::move(*made);
+  EXPECT_EQ(info("garbage").state, VariantState::kFailed);
+  ASSERT_TRUE(submit("garbage").ok());
+  EXPECT_THAT(ends_.wait(0).status.message(), HasSubstr("tokenizer.json"));
+  ASSERT_TRUE(submit("late").ok());
+  EXPECT_THAT(ends_.wait(1).status.message(), HasSubstr("late.delta.safetensors"));
+  ASSERT_TRUE(submit("row").ok());
+  EXPECT_EQ(engine_.wait_for(1).front()->name, "row");
+  // A file that comes later is taken at the next try.
+  std::filesystem::copy_file(good_, late);
+  Result<Router::Ticket> ticket = submit("late");
+  while (!ticket.ok()) ticket = submit("late");
+  EXPECT_EQ(engine_.wait_for(2).back()->name, "late");
+  engine_.finish(1, FinishReason::kStop);
+  engine_.finish(2, FinishReason::kStop);
+  router_->shutdown(Clock::real().now());
+  // A name that cannot be is a mistake of the config.
+  EXPECT_FALSE(make({{"llama", good_}}).ok());
+  EXPECT_FALSE(make({{"a,b", good_}}).ok());
+}
+
+TEST_F(RouterTest, AllChoicesOfARequestWaitAsOne) {
+  const auto model = router_->resolve("row");
+  for (int i = 0; i < 50; ++i) {  // the bound is 30
+    Request request = ends_.request();
+    request.follows = i > 0;
+    ASSERT_TRUE(router_->submit(*model, std::move(request)).ok()) << i;
+  }
+  for (const VariantRef& variant : engine_.wait_for(50)) EXPECT_EQ(variant->name, "row");
+  for (RequestHandle i = 1; i <= 50; ++i) engine_.finish(i, FinishReason::kStop);
+}
 
 TEST_F(RouterTest, ResolvesNames) {
   EXPECT_TRUE(router_->resolve("")->is_base);
