@@ -20,6 +20,7 @@ class ApiTest : public ::testing::Test {
   static ApiOptions options() { return {}; }
   void make_ready() {
     Serving serving;
+    serving.request_seconds = 90;
     serving.router = &router_;
     serving.engine = &engine_;
     serving.base_path = "/models/base";

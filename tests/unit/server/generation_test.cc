@@ -51,6 +51,7 @@ TEST_F(GenerationTest, WhatTheEngineIsAsked) {
   EXPECT_EQ(request.prompt_logprobs, -1);
   EXPECT_FALSE(request.deliver_stop_token);
   EXPECT_GT(request.received, TimePoint{});
+  EXPECT_EQ(request.deadline, request.received + std::chrono::seconds(90));
 }
 
 TEST_F(GenerationTest, ChatDefaultsToTheRestOfTheContextAndCompletionsToSixteen) {
