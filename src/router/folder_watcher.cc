@@ -86,12 +86,10 @@ class FolderWatcherImpl final : public FolderWatcher {
     std::stable_partition(actions.begin(), actions.end(), [](const FolderAction& action) {
       return action.kind != FolderAction::Kind::kReplace;
     });
-    std::map<std::string, std::string> holders;
-    for (VariantInfo& info : router_.variants()) holders.emplace(info.name, std::move(info.path));
     for (const FolderAction& action : actions) {
       if (stopping_) return;
-      const auto holder = holders.find(action.name);
-      const Status status = perform(action, holder == holders.end() ? "" : holder->second);
+      const Result<VariantInfo> holder = router_.variant(action.name);
+      const Status status = perform(action, holder.ok() ? holder->path : "");
       if (!status.ok() && !stopping_)
         log_warning("watched folder {}: {} is not taken: {}", root_, quoted_name(action.path),
                     status.message());

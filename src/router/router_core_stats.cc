@@ -6,7 +6,8 @@
 namespace deltad {
 namespace {
 
-VariantState state_of(const CacheEntryInfo& in_cache) {
+VariantState state_of(const CatalogEntry& entry, const CacheEntryInfo& in_cache) {
+  if (!entry.broken.ok()) return VariantState::kFailed;
   switch (in_cache.residency) {
     case Residency::kDevice:
       return VariantState::kResident;
@@ -45,16 +46,12 @@ VariantInfo RouterCore::info(const CatalogEntry& entry) const {
   out.name = entry.name;
   out.path = entry.path;
   out.digest = entry.digest;
-  out.state = state_of(in_cache);
+  out.state = state_of(entry, in_cache);
   out.bytes = static_cast<size_t>(resident_bytes(in_cache, out.state));
-  out.error = in_cache.error.message();
+  out.error = (entry.broken.ok() ? in_cache.error : entry.broken).message();
   out.loads = entry.loads;
   out.load_seconds = entry.load_seconds;
   out.created = entry.created;
-  if (!entry.broken.ok()) {
-    out.state = VariantState::kFailed;
-    out.error = entry.broken.message();
-  }
   out.pinned = in_cache.pinned;
   out.waiting = in_cache.waiting;
   out.in_flight = in_cache.in_flight;
@@ -78,7 +75,7 @@ RouterStats RouterCore::stats() const {
   int64_t measured = 0, measured_bytes = 0;
   for (const auto& [name, entry] : catalog_.entries()) {  // in the order of names
     const CacheEntryInfo in_cache = cache_.info(entry->id);
-    const VariantState state = state_of(in_cache);
+    const VariantState state = state_of(*entry, in_cache);
     const int64_t bytes = resident_bytes(in_cache, state);
     ++out.registered;
     ++out.variants[static_cast<size_t>(state)];

@@ -194,6 +194,7 @@ TEST_F(RouterTest, WhatIsConfiguredButBrokenFailsAlone) {
   ASSERT_TRUE(made.ok()) << made.status().message();
   router_ = std::move(*made);
   EXPECT_EQ(info("garbage").state, VariantState::kFailed);
+  EXPECT_EQ(router_->stats().variants[static_cast<size_t>(VariantState::kFailed)], 1);
   ASSERT_TRUE(submit("garbage").ok());
   EXPECT_THAT(ends_.wait(0).status.message(), HasSubstr("tokenizer.json"));
   ASSERT_TRUE(submit("late").ok());
