@@ -1,7 +1,6 @@
 // deltactl generate: answers one prompt on this machine, printing the text as it comes.
 #include <fmt/format.h>
 
-#include <ctime>
 #include <random>
 
 #include "base/mutex.h"
@@ -11,6 +10,7 @@
 #include "deltactl/model_session.h"
 #include "engine/engine.h"
 #include "text/stream_decoder.h"
+#include "text/user_message.h"
 
 namespace deltad {
 namespace {
@@ -45,21 +45,13 @@ class Waiter {
 };
 
 Result<std::vector<int32_t>> prompt_ids(const Options& options, const TextAssets& text) {
-  EncodeOptions encode;
   if (options.chat.empty()) {
+    EncodeOptions encode;
     encode.add_special = true;
     return text.tokenizer->encode(options.prompt, encode);
   }
   if (!text.chat_template) return invalid_argument("the model has no chat template: use --prompt");
-  const nlohmann::ordered_json message = {{"role", "user"}, {"content", options.chat}};
-  ASSIGN_OR_RETURN(
-      const std::string rendered,
-      text.chat_template->render({{"messages", nlohmann::ordered_json::array({message})},
-                                  {"add_generation_prompt", true},
-                                  {"bos_token", text.bos_token},
-                                  {"eos_token", text.eos_token}},
-                                 static_cast<int64_t>(std::time(nullptr))));
-  return text.tokenizer->encode(rendered, encode);
+  return user_message_ids(text, options.chat);
 }
 
 Result<int> run(const Options& options) {

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <ctime>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "io/file_reader.h"
+#include "text/user_message.h"
 
 namespace deltad {
 
@@ -33,15 +33,7 @@ Result<std::vector<Question>> read_questions(const std::string& path) {
 Result<std::vector<int32_t>> question_ids(const TextAssets& text, const Question& question) {
   if (!text.chat_template)
     return invalid_argument("the model has no chat template, and questions are asked as a chat");
-  const nlohmann::ordered_json message = {{"role", "user"}, {"content", question.prompt}};
-  ASSIGN_OR_RETURN(
-      const std::string rendered,
-      text.chat_template->render({{"messages", nlohmann::ordered_json::array({message})},
-                                  {"add_generation_prompt", true},
-                                  {"bos_token", text.bos_token},
-                                  {"eos_token", text.eos_token}},
-                                 static_cast<int64_t>(std::time(nullptr))));
-  return text.tokenizer->encode(rendered, {});
+  return user_message_ids(text, question.prompt);
 }
 
 }  // namespace deltad
