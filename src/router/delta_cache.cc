@@ -13,6 +13,7 @@ namespace deltad {
 namespace {
 
 constexpr double kLongestBackOff = 60;  // seconds
+constexpr double kNewLoad = 0.25;       // the weight of the last load in the mean of their rates
 
 }  // namespace
 
@@ -228,6 +229,9 @@ void DeltaCache::load_ended(VariantId id, const Status& status, int64_t bytes) {
     if (status.ok() && from_disk) {
       CHECK(bytes <= e.bytes, "a loaded variant takes more than was set aside");
       e.bytes = bytes;
+      const double rate =
+          seconds(clock_.now() - e.began) / static_cast<double>(std::max<int64_t>(bytes, 1));
+      seconds_per_byte_ += (seconds_per_byte_ == 0 ? 1 : kNewLoad) * (rate - seconds_per_byte_);
     }
     e.job = Job::kNone;
     e.cancelling = false;

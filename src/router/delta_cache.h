@@ -185,6 +185,7 @@ class DeltaCache {
     Place device = Place::kNone, host = Place::kNone;
     EvictionReason why = EvictionReason::kRoom;  // while it is copied out
     TimePoint since{};                           // the first of the waiters came
+    TimePoint began{};                           // the job
     Status error;
     TimePoint next_try{};
     double back_off = 0;
@@ -229,7 +230,8 @@ class DeltaCache {
 
   void pump();
   void give_room(VariantId id, Pass* pass);
-  void make_device_room(int64_t needed, Pass* pass);
+  void make_device_room(int64_t needed, Pass* pass, TimePoint since = TimePoint::min());
+  bool waits_for_colder(const Entry& victim, int64_t needed, TimePoint since);
   bool evict_device(VariantId id, EvictionReason reason);
   HostRoom host_room(int64_t bytes, const Rank& rank);
   void free_copy(VariantId id, Tier tier, EvictionReason reason);
@@ -250,9 +252,11 @@ class DeltaCache {
   VariantId last_id_ = 0;
   Memory device_, host_;
   std::set<Rank> busy_;  // on the device, in use, not pinned, not chosen yet: victims to drain
-  std::vector<VariantId> draining_;  // chosen, in the order of choice
-  int64_t going_ = 0;                // bytes in use that will leave by themselves
-  int64_t pinned_ = 0;               // bytes of all pinned ones that are measured
+  std::vector<VariantId> draining_;             // chosen, in the order of choice
+  int64_t going_ = 0;                           // bytes in use that will leave by themselves
+  int64_t pinned_ = 0;                          // bytes of all pinned ones that are measured
+  double seconds_per_byte_ = 0;                 // of loads from disk, lately
+  TimePoint patience_ends_ = TimePoint::max();  // when somebody stops waiting for a colder one
   // Requests that wait for a load that runs; for a variant that drains; for all others.
   int64_t waiting_loads_ = 0, waiting_drains_ = 0, waiting_room_ = 0;
   std::set<std::pair<TimePoint, VariantId>> queue_;    // wait for room

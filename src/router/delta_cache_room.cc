@@ -10,7 +10,8 @@ namespace deltad {
 namespace {
 
 // So many of the queue are looked at on each event: those behind one that finds no room may go
-// first if there is room for them, and the cost of an event stays bounded.
+// first if there is room for them, and the cost of an event stays bounded. As many of those in use
+// are looked at for colder ones.
 constexpr size_t kLookahead = 8;
 
 template <typename Set, typename Key>
@@ -71,6 +72,7 @@ void DeltaCache::act(CacheAction::Kind kind, VariantId id, Tier tier) {
 void DeltaCache::pump() {
   while (host_.free() + host_.leaving < 0 && !host_.victims.empty())
     free_copy(host_.victims.begin()->id, Tier::kHost, EvictionReason::kBudget);
+  patience_ends_ = TimePoint::max();
   if (queue_.empty() && draining_.empty() && device_.free() + device_.leaving >= 0) return;
 
   Pass pass;
@@ -99,7 +101,7 @@ void DeltaCache::give_room(VariantId id, Pass* pass) {
   const bool aged = e.waiting > 0 && clock_.now() >= e.since + age_bound_ &&
                     needed + pinned_ - (e.pinned ? e.bytes : 0) <= device_.budget;
   const bool room = device_.free() + device_.leaving + device_.idle >= needed;
-  if (aged || room) make_device_room(needed, pass);
+  if (aged || room) make_device_room(needed, pass, aged ? TimePoint::min() : e.since);
   if (device_.free() >= needed) {
     start_fill(id, e.host == Place::kHere ? Job::kPromote : Job::kLoad, Tier::kDevice);
     return;
@@ -112,10 +114,12 @@ void DeltaCache::give_room(VariantId id, Pass* pass) {
     start_fill(id, Job::kLoad, Tier::kHost);
 }
 
-// Evicts what is idle until `needed` bytes are free or about to be.
-void DeltaCache::make_device_room(int64_t needed, Pass* pass) {
+// Evicts what is idle until `needed` bytes are free or about to be, for one that has waited since
+// `since`.
+void DeltaCache::make_device_room(int64_t needed, Pass* pass, TimePoint since) {
   while (device_.free() + device_.leaving < needed && !device_.victims.empty()) {
     const VariantId victim = device_.victims.begin()->id;
+    if (waits_for_colder(at(victim), needed, since)) return;
     const EvictionReason reason = device_.free() + device_.leaving < 0 ? EvictionReason::kBudget
                                   : at(victim).draining                ? EvictionReason::kAge
                                                                        : EvictionReason::kRoom;
@@ -124,6 +128,25 @@ void DeltaCache::make_device_room(int64_t needed, Pass* pass) {
       return;
     }
   }
+}
+
+// Whether variants in use will make the room, all of them much less asked for than `victim`, and
+// it is too early to stop waiting for that: longer than `victim` takes to load again is no gain.
+bool DeltaCache::waits_for_colder(const Entry& victim, int64_t needed, TimePoint since) {
+  if (victim.draining || since == TimePoint::min()) return false;
+  const double reload = seconds_per_byte_ * static_cast<double>(victim.bytes);
+  const TimePoint end = since + std::min(from_seconds(reload), age_bound_);
+  if (end <= clock_.now()) return false;
+  int64_t shortage = needed - device_.free() - device_.leaving;
+  size_t looked = 0;
+  for (auto it = busy_.begin(); it != busy_.end() && shortage > 0 && looked < kLookahead;
+       ++it, ++looked) {
+    if (!policy_->much_colder(it->priority, victim.priority)) break;
+    shortage -= at(it->id).bytes;
+  }
+  if (shortage > 0) return false;
+  patience_ends_ = std::min(patience_ends_, end);
+  return true;
 }
 
 // False: the host makes room for it first.
@@ -188,6 +211,7 @@ void DeltaCache::start_fill(VariantId id, Job job, Tier tier) {
   {
     Edit edit(*this, id);
     e.job = job;
+    e.began = clock_.now();
     (tier == Tier::kDevice ? e.device : e.host) = Place::kFilling;
   }
   ++loads_;
@@ -226,7 +250,8 @@ void DeltaCache::stop_draining(VariantId id, Entry& e) {
 }
 
 TimePoint DeltaCache::wake_time() const {
-  TimePoint wake = retries_.empty() ? TimePoint::max() : retries_.begin()->first;
+  TimePoint wake = patience_ends_;
+  if (!retries_.empty()) wake = std::min(wake, retries_.begin()->first);
   const TimePoint now = clock_.now();
   size_t looked = 0;
   for (auto it = queue_.begin(); it != queue_.end() && looked < kLookahead; ++it, ++looked) {

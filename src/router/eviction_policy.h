@@ -19,6 +19,9 @@ class EvictionPolicy {
   virtual ~EvictionPolicy() = default;
   // The priority after one more request. before: the one so far (kNeverAsked at first).
   virtual double on_request(VariantId id, double before, int64_t bytes, TimePoint now) = 0;
+  // Whether a variant of priority `low` is so much less asked for than one of `high` that waiting
+  // for the former to be idle beats evicting the latter.
+  virtual bool much_colder(double /*low*/, double /*high*/) const { return false; }
   // The variant leaves memory.
   virtual void on_evict(VariantId, double /*priority*/) {}
 };
@@ -47,6 +50,8 @@ class DecayedRatePolicy final : public EvictionPolicy {
   double on_request(VariantId, double before, int64_t, TimePoint now) override {
     return count_.add(before, now);
   }
+  // Four times.
+  bool much_colder(double low, double high) const override { return high - low >= 2; }
 
  private:
   const DecayedCount count_;

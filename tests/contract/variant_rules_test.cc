@@ -235,6 +235,35 @@ TEST(VariantRules, TheLowestRateGoesAndTiesByLeastRecentUse) {
   EXPECT_TRUE(tied.resident("p") && !tied.resident("q") && tied.resident("r"));
 }
 
+// A hot variant does not go because the cold one is in use just now; but nobody waits for the cold
+// one longer than the hot one takes to load.
+TEST(VariantRules, TheEndOfAColdOneIsWaitedForInPlaceOfEvictingAHotOne) {
+  for (const bool cold_ends : {true, false}) {
+    RouterWorld world(RouterWorld::options(20));
+    for (const char* name : {"hot", "cold", "x"}) ASSERT_TRUE(world.add(name, 10).ok());
+    const size_t hot = world.ask("hot");
+    world.tick(1);  // what a load takes
+    world.loaded("hot");
+    world.finish(hot);
+    for (int i = 0; i < 8; ++i) serve(world, "hot");
+    const size_t cold = world.ask("cold");
+    world.tick(1);
+    world.loaded("cold");
+    world.ask("x");
+    EXPECT_TRUE(world.resident("hot") && !world.loading("x"));
+    world.tick(0.9);
+    EXPECT_TRUE(world.resident("hot") && !world.loading("x"));
+    if (cold_ends)
+      world.finish(cold);
+    else
+      EXPECT_EQ(world.core.wake_time(), world.clock.now() + from_seconds(0.1));
+    world.tick(0.1);
+    EXPECT_EQ(world.resident("hot"), cold_ends);
+    EXPECT_EQ(world.resident("cold"), !cold_ends);
+    EXPECT_TRUE(world.loading("x"));
+  }
+}
+
 TEST(VariantRules, BusyVariantsStayThroughAScanOfColdOnes) {
   RouterWorld world(RouterWorld::options(30));
   ASSERT_TRUE(world.add("busy", 10).ok() && world.add("busier", 10).ok());
