@@ -50,11 +50,11 @@ std::vector<float> transposed(const std::vector<float>& in, int64_t rows, int64_
 
 class AdapterReader final : public VariantReader {
  public:
-  AdapterReader(LoraAdapter adapter, const WeightTable& table, const VariantLoadOptions& options)
-      : adapter_(std::move(adapter)),
-        table_(table),
-        options_(options),
-        content_(content_of(adapter_, table)) {}
+  // table: null if values are only checked
+  AdapterReader(LoraAdapter adapter, const WeightTable* table, const VariantLoadOptions& options)
+      : adapter_(std::move(adapter)), table_(table), options_(options) {
+    if (table_ != nullptr) content_ = content_of(adapter_, *table_);
+  }
 
   const std::string& path() const override { return adapter_.path(); }
   const VariantContent& content() const override { return content_; }
@@ -155,12 +155,12 @@ class AdapterReader final : public VariantReader {
 
     Status take_whole(const std::string& weight, const AdapterChange& change,
                       const Arena& staging) {
-      const WeightTable::Place& at = owner_.table_.by_name.at(weight);
       std::vector<uint16_t> rounded;
       return read_tensor(
           *change.whole, staging,
           [&](int64_t first, int64_t count, std::vector<float>& values) -> Status {
             if (weights_ == nullptr) return {};
+            const WeightTable::Place& at = owner_.table_->by_name.at(weight);
             rounded.resize(values.size());
             f32_to_bf16(values.data(), rounded.data(), static_cast<int64_t>(values.size()));
             return weights_->put_dense_rows(at.weight, at.part, first, count, rounded.data());
@@ -186,7 +186,7 @@ class AdapterReader final : public VariantReader {
           std::copy_n(file.begin() + gguf_head_row(r, change.head_rows) * change.rank, change.rank,
                       b.begin() + r * change.rank);
       }
-      const WeightTable::Place& at = owner_.table_.by_name.at(weight);
+      const WeightTable::Place& at = owner_.table_->by_name.at(weight);
       return weights_->put_low_rank(at.weight, at.part, static_cast<float>(change.scale), a.data(),
                                     b.data());
     }
@@ -208,9 +208,9 @@ class AdapterReader final : public VariantReader {
   };
 
   const LoraAdapter adapter_;
-  const WeightTable& table_;
+  const WeightTable* const table_;
   const VariantLoadOptions& options_;
-  const VariantContent content_;
+  VariantContent content_;
 };
 
 }  // namespace
@@ -220,7 +220,14 @@ Result<std::unique_ptr<VariantReader>> open_adapter_reader(const std::string& pa
                                                            const VariantLoadOptions& options) {
   ASSIGN_OR_RETURN(LoraAdapter adapter, LoraAdapter::open(path, table));
   return std::unique_ptr<VariantReader>(
-      std::make_unique<AdapterReader>(std::move(adapter), table, options));
+      std::make_unique<AdapterReader>(std::move(adapter), &table, options));
+}
+
+Result<std::string> adapter_digest(const LoraAdapter& adapter, const VariantLoadOptions& options) {
+  ASSIGN_OR_RETURN(std::string digest, AdapterReader(adapter, nullptr, options).read(nullptr));
+  const bool changes_embeddings = adapter.changes().count("model.embed_tokens.weight") != 0;
+  if (changes_embeddings && !adapter.has_base()) return std::string();
+  return digest;
 }
 
 }  // namespace deltad

@@ -1,6 +1,7 @@
 // Reads a variant file's tensors once, in large pieces, by several threads, and checks on the way
 // what the header cannot tell: finite values, padding bits, the digest. What is handed on is made
-// of the very bytes that were hashed. Used by the loader, by verify and by apply.
+// of the very bytes that were hashed. Used by the loader, by verify and by whatever
+// reads a variant as a fine-tune.
 #pragma once
 
 #include <atomic>

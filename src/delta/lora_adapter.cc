@@ -62,12 +62,13 @@ Shape shape_of(const std::string& weight, const WeightTable& table) {
 
 }  // namespace
 
-Result<LoraAdapter> LoraAdapter::open(const std::string& path, const WeightTable& table) {
+Result<LoraAdapter> LoraAdapter::open(const std::string& path, const WeightTable* table) {
   LoraAdapter adapter;
+  adapter.has_base_ = table != nullptr;
   RETURN_IF_ERROR(is_directory(path) ? adapter.open_peft(path, table)
                                      : adapter.open_gguf(path, table));
   RETURN_IF_ERROR(adapter.check_all(table));
-  RETURN_IF_ERROR(adapter.settle_head(table));
+  if (table != nullptr) RETURN_IF_ERROR(adapter.settle_head(*table));
   return adapter;
 }
 
@@ -75,7 +76,7 @@ Status LoraAdapter::wrong(const std::string& tensor, const std::string& what) co
   return invalid_argument(fmt::format("{}: tensor '{}': {}", path(), tensor, what));
 }
 
-Status LoraAdapter::open_peft(const std::string& folder, const WeightTable& table) {
+Status LoraAdapter::open_peft(const std::string& folder, const WeightTable* table) {
   config_path_ = (fs::path(folder) / kAdapterConfig).string();
   ASSIGN_OR_RETURN(config_text_, read_file(config_path_, kMaxAdapterConfigBytes));
   ASSIGN_OR_RETURN(config_, LoraConfig::parse(config_text_, config_path_));
@@ -87,7 +88,7 @@ Status LoraAdapter::open_peft(const std::string& folder, const WeightTable& tabl
 }
 
 // Sorts the file's tensors by the weight that each belongs to.
-Status LoraAdapter::collect_peft(const SafetensorsFile& file, const WeightTable& table) {
+Status LoraAdapter::collect_peft(const SafetensorsFile& file, const WeightTable* table) {
   std::vector<std::string> strangers;
   for (const auto& [name, entry] : file.tensors()) {
     if (name.find("lora_magnitude_vector") != std::string::npos)
@@ -97,7 +98,7 @@ Status LoraAdapter::collect_peft(const SafetensorsFile& file, const WeightTable&
       return wrong(
           name, fmt::format("its type is {}, expected F32, F16 or BF16", dtype_name(entry.dtype)));
     const std::optional<AdapterName> parsed = parse_name(name);
-    if (!parsed || table.by_name.count(parsed->module + ".weight") == 0) {
+    if (!parsed || (table != nullptr && table->by_name.count(parsed->module + ".weight") == 0)) {
       strangers.push_back(name);
       continue;
     }
@@ -112,8 +113,11 @@ Status LoraAdapter::collect_peft(const SafetensorsFile& file, const WeightTable&
   if (!strangers.empty()) {
     std::string list;
     for (const std::string& name : strangers) list += "\n  " + name;
-    return invalid_argument(fmt::format("{}: {} of {} tensors belong to no module of the base:{}",
-                                        path(), strangers.size(), file.tensors().size(), list));
+    return invalid_argument(
+        fmt::format("{}: {} of {} tensors {}:{}", path(), strangers.size(), file.tensors().size(),
+                    table != nullptr ? "belong to no module of the base"
+                                     : "are not named like a module's weight or its factors",
+                    list));
   }
   for (auto& [weight, change] : changes_) {
     if (change.whole) continue;
@@ -131,7 +135,7 @@ Status LoraAdapter::collect_peft(const SafetensorsFile& file, const WeightTable&
   return {};
 }
 
-Status LoraAdapter::check_all(const WeightTable& table) {
+Status LoraAdapter::check_all(const WeightTable* table) {
   if (changes_.empty())
     return invalid_argument(fmt::format("{}: the adapter holds no tensors", path()));
   for (auto& [weight, change] : changes_) {
@@ -141,12 +145,17 @@ Status LoraAdapter::check_all(const WeightTable& table) {
   return {};
 }
 
-Status LoraAdapter::check_whole(const std::string& weight, const WeightTable& table,
+Status LoraAdapter::check_whole(const std::string& weight, const WeightTable* table,
                                 const AdapterChange& change) const {
-  const Shape expected = shape_of(weight, table), &found = change.whole->entry.shape;
-  const bool is_table = weight == kEmbeddings || weight == kHead;
   if (change.a || change.b)
     return wrong(change.whole->name, "the adapter holds low-rank factors of the same module");
+  const Shape& found = change.whole->entry.shape;
+  if (table == nullptr && (found.rank() > 2 || found.count() < 1))
+    return wrong(change.whole->name,
+                 fmt::format("its shape is {}, expected a vector or a matrix", found.str()));
+  if (table == nullptr) return {};
+  const Shape expected = shape_of(weight, *table);
+  const bool is_table = weight == kEmbeddings || weight == kHead;
   const bool fits =
       found == expected || (is_table && found.rank() == 2 && found[0] >= expected[0] &&
                             found[0] <= INT32_MAX && found[1] == expected[1]);
@@ -155,13 +164,20 @@ Status LoraAdapter::check_whole(const std::string& weight, const WeightTable& ta
                                                expected.str(), is_table ? " or more rows" : ""));
 }
 
-// Factors: shapes against the base and the rank.
-Status LoraAdapter::check(const std::string& weight, const WeightTable& table,
+// Factors: shapes against the base (without one: each other) and the rank.
+Status LoraAdapter::check(const std::string& weight, const WeightTable* table,
                           AdapterChange* change) const {
-  const Shape shape = shape_of(weight, table);
   if (!change->a || !change->b)
     return wrong((change->a ? change->a : change->b)->name,
                  "its other factor (lora_A or lora_B) is missing");
+  for (const auto* factor : {&*change->a, &*change->b})
+    if (factor->entry.shape.rank() != 2 || factor->entry.shape.count() < 1)
+      return wrong(factor->name, fmt::format("its shape is {}, expected that of a matrix",
+                                             factor->entry.shape.str()));
+  const int64_t in = change->a->entry.shape[1], out = change->b->entry.shape[0];
+  const Shape shape = table != nullptr    ? shape_of(weight, *table)
+                      : change->embedding ? Shape{in, out}
+                                          : Shape{out, in};
   if (shape.rank() != 2)
     return wrong(change->a->name, "low-rank factors of a tensor that is no matrix");
   if (change->embedding != (weight == kEmbeddings))

@@ -44,12 +44,20 @@ class LoraAdapter {
  public:
   // kUnimplemented names what is not plain LoRA; kInvalidArgument lists the tensors that belong to
   // no module of the base, or says what is wrong with one.
-  static Result<LoraAdapter> open(const std::string& path, const WeightTable& table);
+  static Result<LoraAdapter> open(const std::string& path, const WeightTable& table) {
+    return open(path, &table);
+  }
+  // What can be told without a base: names are not looked up, and shapes only fit each other. For
+  // looking at, and for adapter_digest; not for reading rows.
+  static Result<LoraAdapter> open_without_base(const std::string& path) {
+    return open(path, nullptr);
+  }
 
   const std::string& path() const { return reader_->path(); }  // of the file with the tensors
   const FileReader& reader() const { return *reader_; }
   // By the weight's Hugging Face name.
   const std::map<std::string, AdapterChange>& changes() const { return changes_; }
+  bool has_base() const { return has_base_; }
   // That the head is the embeddings with what the adapter does to them.
   bool head_follows_embeddings() const { return head_follows_; }
   // kUnavailable if the files are not as they were when opened.
@@ -60,12 +68,14 @@ class LoraAdapter {
                    int64_t count, float* out) const;
 
  private:
-  Status open_peft(const std::string& folder, const WeightTable& table);
-  Status collect_peft(const SafetensorsFile& file, const WeightTable& table);
-  Status open_gguf(const std::string& path, const WeightTable& table);
-  Status check_all(const WeightTable& table);
-  Status check(const std::string& weight, const WeightTable& table, AdapterChange* change) const;
-  Status check_whole(const std::string& weight, const WeightTable& table,
+  // table: of the base; null if there is none
+  static Result<LoraAdapter> open(const std::string& path, const WeightTable* table);
+  Status open_peft(const std::string& folder, const WeightTable* table);
+  Status collect_peft(const SafetensorsFile& file, const WeightTable* table);
+  Status open_gguf(const std::string& path, const WeightTable* table);
+  Status check_all(const WeightTable* table);
+  Status check(const std::string& weight, const WeightTable* table, AdapterChange* change) const;
+  Status check_whole(const std::string& weight, const WeightTable* table,
                      const AdapterChange& change) const;
   Status settle_head(const WeightTable& table);
   Result<bool> equal_bytes(const SafetensorsEntry& x, const SafetensorsEntry& y) const;
@@ -75,7 +85,7 @@ class LoraAdapter {
   std::string config_path_, config_text_;  // of a PEFT folder
   LoraConfig config_;
   std::map<std::string, AdapterChange> changes_;
-  bool head_follows_ = false;
+  bool has_base_ = false, head_follows_ = false;
 };
 
 }  // namespace deltad

@@ -38,7 +38,7 @@ Status check_kind(const GgufFile& file) {
 
 }  // namespace
 
-Status LoraAdapter::open_gguf(const std::string& path, const WeightTable& table) {
+Status LoraAdapter::open_gguf(const std::string& path, const WeightTable* table) {
   ASSIGN_OR_RETURN(const std::shared_ptr<FileReader> reader, FileReader::open(path));
   reader_ = reader;
   ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, GgufFile::open(reader));
@@ -48,7 +48,7 @@ Status LoraAdapter::open_gguf(const std::string& path, const WeightTable& table)
     const bool is_a = name.ends_with(".lora_a"), is_b = name.ends_with(".lora_b");
     const std::string stem = is_a || is_b ? name.substr(0, name.size() - 7) : name;
     const std::optional<GgufName> hub = hub_name_of(stem);
-    if (!(is_a || is_b) || !hub || table.by_name.count(hub->name) == 0)
+    if (!(is_a || is_b) || !hub || (table != nullptr && table->by_name.count(hub->name) == 0))
       return invalid_argument(
           fmt::format("{}: tensor {} belongs to no module of the base", path, quoted_name(name)));
     if (hub->name == "model.embed_tokens.weight")
@@ -67,7 +67,7 @@ Status LoraAdapter::open_gguf(const std::string& path, const WeightTable& table)
     // What llama.cpp makes of an alpha of 0: no scaling.
     if (is_a) change.rank = tensor.shape[0];
     if (is_a) change.scale = alpha == 0 ? 1.0 : alpha / static_cast<double>(change.rank);
-    if (hub->permuted) change.head_rows = table.head_dim;
+    if (hub->permuted && table != nullptr) change.head_rows = table->head_dim;
   }
   return {};
 }

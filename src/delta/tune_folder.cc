@@ -28,8 +28,8 @@ class FolderWriter {
   FolderWriter(const Checkpoint& base, const Tune& tune, const TuneFolderOptions& options)
       : base_(base), tune_(tune), options_(options) {}
 
-  Result<int64_t> run(const std::string& folder) {
-    plan();
+  Result<TuneFolderReport> run(const std::string& folder) {
+    RETURN_IF_ERROR(plan());
     std::vector<SafetensorsWriter::Tensor> tensors;
     for (const Output& output : outputs_) {
       tensors.push_back({output.name, options_.dtype, output.shape});
@@ -43,7 +43,7 @@ class FolderWriter {
                       [&](int64_t i) { return write_tensor(outputs_[static_cast<size_t>(i)]); }));
     RETURN_IF_ERROR(write_model_files(base_, options_.text_path, model_, folder));
     RETURN_IF_ERROR(writer_->finish());
-    return total_;
+    return TuneFolderReport{static_cast<int64_t>(outputs_.size()), total_, weights_, lost_};
   }
 
  private:
@@ -55,16 +55,25 @@ class FolderWriter {
 
   int64_t element() const { return static_cast<int64_t>(dtype_size(options_.dtype)); }
 
-  void plan() {
+  Status plan() {
     model_.tied_head = tune_.tied_head();
     model_.dtype = options_.dtype;
     for (const auto& [name, tensor] : base_.tensors()) add(name, tensor.shape);
     if (base_.tensors().count(kHead) == 0) add(kHead, base_.tensors().at(kEmbeddings).shape);
-    for (const Output& output : outputs_)
+    int64_t head_rows = 0;
+    for (const Output& output : outputs_) {
       if (output.name == kEmbeddings) model_.vocab = output.shape[0];
+      if (output.name == kHead) head_rows = output.shape[0];
+    }
+    if (!model_.tied_head && head_rows != model_.vocab)
+      return unimplemented(
+          fmt::format("{}: it has {} embeddings but a head of {} rows; a model folder needs as "
+                      "many of both",
+                      tune_.path(), model_.vocab, head_rows));
     std::stable_sort(outputs_.begin(), outputs_.end(), [](const Output& a, const Output& b) {
       return a.shape.count() > b.shape.count();
     });
+    return {};
   }
 
   void add(const std::string& name, const Shape& shape) {
@@ -100,7 +109,7 @@ class FolderWriter {
   }
 
   // values [count, columns], rounded to the type of the output.
-  Status rows(const Output& output, int64_t first, int64_t count, float* values) const {
+  Status rows(const Output& output, int64_t first, int64_t count, float* values) {
     if (output.tuned && !tune_.tensors().at(output.name).as_delta)
       return tune_.value_rows(output.name, first, count, values);
     const int64_t n = count * columns_of(output.shape);
@@ -111,13 +120,21 @@ class FolderWriter {
     if (output.tuned) {
       RETURN_IF_ERROR(tune_.delta_rows(output.name, first, count, base.data(), delta.data()));
     }
+    int64_t lost = 0;
     for (int64_t i = 0; i < n; ++i) {
       const auto at = static_cast<size_t>(i);
-      const double value =
-          static_cast<double>(bf16_to_f32(base[at])) + (output.tuned ? delta[at] : 0.0);
-      values[i] = options_.dtype == DType::kBF16 ? bf16_to_f32(f64_to_bf16(value))
-                                                 : static_cast<float>(value);
+      const double change = output.tuned ? delta[at] : 0.0;
+      const double value = static_cast<double>(bf16_to_f32(base[at])) + change;
+      if (options_.dtype == DType::kF32) {
+        values[i] = static_cast<float>(value);
+        continue;
+      }
+      const uint16_t rounded = f64_to_bf16(value);
+      lost += rounded == base[at] && change != 0;
+      values[i] = bf16_to_f32(rounded);
     }
+    if (output.tuned) weights_ += n;
+    lost_ += lost;
     return {};
   }
 
@@ -128,20 +145,21 @@ class FolderWriter {
   std::vector<Output> outputs_;
   std::unique_ptr<SafetensorsWriter> writer_;
   int64_t total_ = 0;
-  std::atomic<int64_t> done_{0};
+  std::atomic<int64_t> done_{0}, weights_{0}, lost_{0};
 };
 
 }  // namespace
 
-Result<int64_t> write_tune_folder(const Checkpoint& base, const Tune& tune,
-                                  const std::string& folder, const TuneFolderOptions& options) {
+Result<TuneFolderReport> write_tune_folder(const Checkpoint& base, const Tune& tune,
+                                           const std::string& folder,
+                                           const TuneFolderOptions& options) {
   std::error_code error;
   const bool made = fs::create_directories(folder, error);
   if (error)
     return internal_error(fmt::format("{}: cannot make the folder: {}", folder, error.message()));
-  Result<int64_t> bytes = FolderWriter(base, tune, options).run(folder);
-  if (!bytes.ok() && made) fs::remove(folder, error);  // only if it is still empty
-  return bytes;
+  Result<TuneFolderReport> report = FolderWriter(base, tune, options).run(folder);
+  if (!report.ok() && made) fs::remove(folder, error);  // only if it is still empty
+  return report;
 }
 
 }  // namespace deltad

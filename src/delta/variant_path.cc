@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "io/file_reader.h"
+#include "io/gguf.h"
 
 namespace deltad {
 namespace fs = std::filesystem;
@@ -38,6 +39,20 @@ bool is_adapter(const std::string& path) {
   if (!file_exists((fs::path(path) / kAdapterConfig).string())) return false;
   const auto files = variant_files(path);
   return files.ok() && files->empty();
+}
+
+Result<TuneForm> tune_form(const std::string& path) {
+  if (is_directory(path)) {
+    if (is_adapter(path)) return TuneForm::kAdapter;
+    ASSIGN_OR_RETURN(const std::vector<std::string> files, variant_files(path));
+    const bool is_model = files.empty() && file_exists((fs::path(path) / "config.json").string());
+    return is_model ? TuneForm::kModel : TuneForm::kVariant;
+  }
+  if (!file_exists(path)) return not_found(fmt::format("{}: no such file or folder", path));
+  if (!ends_with(path, kGgufSuffix)) return TuneForm::kVariant;
+  ASSIGN_OR_RETURN(const auto file, GgufFile::open(path));
+  const auto type = file->string("general.type");
+  return type.ok() && *type == "adapter" ? TuneForm::kAdapter : TuneForm::kModel;
 }
 
 Result<std::string> find_variant_file(const std::string& path) {

@@ -25,6 +25,12 @@ inline constexpr const char* kVariantTextFiles[] = {
 // file NAME.gguf.
 bool is_adapter(const std::string& path);
 
+// A fine-tune on disk in any form, by what lies there: a folder with a variant file, with
+// adapter_config.json or with config.json, a .gguf file by what its header says it is; every other
+// file is taken for a variant. kNotFound if there is nothing.
+enum class TuneForm { kModel, kAdapter, kVariant };
+Result<TuneForm> tune_form(const std::string& path);
+
 // The file with the tensors of the variant that `path` stands for. kNotFound, or kInvalidArgument
 // if a folder holds no variant file, or several, and is no adapter.
 Result<std::string> find_variant_file(const std::string& path);

@@ -8,6 +8,7 @@
 
 #include "backend/backend.h"
 #include "delta/loader.h"
+#include "delta/lora_adapter.h"
 
 namespace deltad {
 
@@ -32,5 +33,9 @@ Result<std::unique_ptr<VariantReader>> open_delta_reader(const std::string& path
 Result<std::unique_ptr<VariantReader>> open_adapter_reader(const std::string& path,
                                                            const WeightTable& table,
                                                            const VariantLoadOptions& options);
+
+// Reads and checks every value of an adapter and keeps none. Its digest; "" if it was opened
+// without a base and changes the embeddings, which a tied head then may follow.
+Result<std::string> adapter_digest(const LoraAdapter& adapter, const VariantLoadOptions& options);
 
 }  // namespace deltad

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 #include <vector>
 
@@ -103,15 +102,9 @@ Result<std::unique_ptr<Tune>> open_variant_tune(const Checkpoint& base, const st
 }
 
 Result<std::unique_ptr<Tune>> open_tune(const Checkpoint& base, const std::string& path) {
-  namespace fs = std::filesystem;
-  if (is_directory(path)) {
-    if (file_exists((fs::path(path) / "adapter_config.json").string()))
-      return open_adapter(base, path);
-    if (file_exists((fs::path(path) / "config.json").string())) return open_tuned_model(base, path);
-    return open_variant_tune(base, path);
-  }
-  return fs::path(path).extension() == ".gguf" ? open_tuned_model(base, path)
-                                               : open_variant_tune(base, path);
+  ASSIGN_OR_RETURN(const TuneForm form, tune_form(path));
+  if (form == TuneForm::kModel) return open_tuned_model(base, path);
+  return form == TuneForm::kAdapter ? open_adapter(base, path) : open_variant_tune(base, path);
 }
 
 }  // namespace deltad

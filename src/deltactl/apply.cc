@@ -1,8 +1,8 @@
-// deltactl apply: writes what a variant computes as a Hugging Face folder.
-#include "delta/apply.h"
-
+// deltactl apply: writes what a variant or an adapter computes as a Hugging Face folder.
 #include <fmt/format.h>
 
+#include "delta/tune.h"
+#include "delta/tune_folder.h"
 #include "deltactl/commands.h"
 #include "deltactl/console.h"
 
@@ -17,15 +17,17 @@ struct Options {
 
 Result<int> run(const Options& options) {
   ASSIGN_OR_RETURN(const auto base, Checkpoint::open(options.base));
-  ASSIGN_OR_RETURN(const DeltaFile delta, DeltaFile::open(options.delta));
-  Result<ApplyReport> report = internal_error("not run");
+  // A variant file is checked whole here, before anything is written.
+  ASSIGN_OR_RETURN(const std::unique_ptr<Tune> tune, open_tune(*base, options.delta));
+  Result<TuneFolderReport> report = internal_error("not run");
   {
     ProgressBar bar("apply");
-    ApplyOptions apply_options;
-    apply_options.dtype = options.dtype == "f32" ? DType::kF32 : DType::kBF16;
-    apply_options.jobs = thread_count(options.jobs);
-    apply_options.progress = bar.callback();
-    report = apply(*base, delta, options.delta, options.output, apply_options);
+    TuneFolderOptions folder;
+    folder.dtype = options.dtype == "f32" ? DType::kF32 : DType::kBF16;
+    folder.text_path = options.delta;
+    folder.jobs = thread_count(options.jobs);
+    folder.progress = bar.callback();
+    report = write_tune_folder(*base, *tune, options.output, folder);
   }
   if (!report.ok()) return report.status();
   const bool rounded = options.dtype == "bf16";
@@ -57,7 +59,8 @@ void add_apply(CLI::App& app, int* exit_code) {
   auto options = std::make_shared<Options>();
   command->add_option("--base", options->base, "The base model: a folder or a .gguf file")
       ->required();
-  command->add_option("--delta", options->delta, "A variant file or folder")->required();
+  command->add_option("--delta", options->delta, "A variant file or folder, or a LoRA adapter")
+      ->required();
   command->add_option("-o,--output", options->output, "The folder to write")->required();
   command->add_option("--dtype", options->dtype, "Type of the weights")
       ->check(CLI::IsMember({"bf16", "f32"}))

@@ -1,21 +1,19 @@
 // deltactl eval: how good a base and its variants are: exact match on questions, perplexity, and
 // the difference from a reference model, each with a 95 % interval.
-#include <fmt/format.h>
-
-#include <cmath>
 #include <cstdlib>
-#include <filesystem>
 #include <optional>
 
 #include "delta/variant_path.h"
 #include "delta/variant_text.h"
 #include "deltactl/commands.h"
 #include "deltactl/console.h"
+#include "deltactl/eval_report.h"
 #include "deltactl/model_session.h"
 #include "engine/engine.h"
 #include "eval/answers.h"
 #include "eval/passages.h"
-#include "io/safetensors.h"
+#include "eval/server_passages.h"
+#include "io/file_reader.h"
 
 namespace deltad {
 namespace {
@@ -38,109 +36,86 @@ struct Subject {
   VariantRef variant;
 };
 
-Json interval_json(const std::optional<Interval>& interval) {
-  return interval ? Json::array({interval->low, interval->high}) : Json();
-}
+// −log p of the answers and of the text, for what the server tells of them.
+class ServerEvaluation {
+ public:
+  ServerEvaluation(const Options& options, const ServerModel& server)
+      : options_(options), server_(server) {}
 
-Json exact_match_json(const std::vector<Question>& questions,
-                      const std::vector<std::string>& answers) {
-  const int64_t hits = exact_matches(questions, answers);
-  const auto n = static_cast<int64_t>(questions.size());
-  return {{"exact_match", static_cast<double>(hits) / static_cast<double>(n)},
-          {"n", n},
-          {"correct", hits},
-          {"exact_match_interval", interval_json(wilson_interval(hits, n))}};
-}
-
-Json scores_json(const PassageScores& scores, bool has_reference) {
-  std::optional<Interval> perplexity = scores.nll.interval();
-  if (perplexity) perplexity = Interval{std::exp(perplexity->low), std::exp(perplexity->high)};
-  Json json = {{"tokens", scores.nll.tokens()},
-               {"perplexity", std::exp(scores.nll.mean())},
-               {"perplexity_interval", interval_json(perplexity)}};
-  if (!has_reference) return json;
-  const int64_t tokens = scores.nll.tokens();
-  json["kl"] = scores.kl.mean();
-  json["kl_interval"] = interval_json(scores.kl.interval());
-  json["top1_agreement"] = static_cast<double>(scores.agreed) / static_cast<double>(tokens);
-  json["top1_agreement_interval"] = interval_json(wilson_interval(scores.agreed, tokens));
-  return json;
-}
-
-Status write_answers(const std::string& path, const std::vector<Question>& questions,
-                     const std::vector<std::string>& answers) {
-  std::string lines;
-  for (size_t i = 0; i < questions.size(); ++i)
-    lines += Json{{"prompt", questions[i].prompt},
-                  {"expected", questions[i].answer},
-                  {"text", answers[i]}}
-                 .dump(-1, ' ', false, Json::error_handler_t::replace) +
-             "\n";
-  return write_file(path, lines);
-}
-
-std::string with_interval(const Json& of, const char* key, int digits) {
-  const Json& interval = of[std::string(key) + "_interval"];
-  const std::string value = fmt::format("{:.{}f}", of[key].get<double>(), digits);
-  if (interval.is_null()) return value;
-  return fmt::format("{} [{:.{}f}, {:.{}f}]", value, interval[0].get<double>(), digits,
-                     interval[1].get<double>(), digits);
-}
-
-void print_scores(const char* over, const Json& scores) {
-  fmt::print("  perplexity of {} ({} tokens): {}\n", over, scores["tokens"].get<int64_t>(),
-             with_interval(scores, "perplexity", 4));
-  if (!scores.contains("kl")) return;
-  fmt::print("    KL from the reference: {} nats\n", with_interval(scores, "kl", 5));
-  fmt::print("    most likely token as the reference's: {}\n",
-             with_interval(scores, "top1_agreement", 4));
-}
-
-Result<int> finish(const Options& options, const Json& results) {
-  if (options.json) {
-    // One model's figures stand alone.
-    print_json(results.size() == 1 ? results[0] : Json{{"results", results}});
-    return 0;
+  Result<Json> run(const std::vector<Question>& questions, const std::string& text) const {
+    Json result = {{"model", server_.model}};
+    if (!questions.empty()) {
+      ASSIGN_OR_RETURN(const std::vector<std::string> answers, ask(questions));
+      if (!options_.answers.empty())
+        RETURN_IF_ERROR(write_answers(options_.answers, questions, answers));
+      result.update(exact_match_json(questions, answers));
+      // Exact match needs nothing but chat completions; a server may have no more.
+      const Result<Json> scores =
+          score(server_question_passages(server_, questions, options_.concurrency));
+      if (scores.ok())
+        result["answers"] = *scores;
+      else
+        result["answers_unavailable"] = scores.status().message();
+    }
+    if (!text.empty()) {
+      auto scores = score(server_text_passages(server_, text, options_.context));
+      if (!scores.ok())
+        return scores.status().in(
+            "perplexity by --url needs /tokenize, and /v1/completions with echo, logprobs and "
+            "max_tokens 0, as deltad has them");
+      result["text"] = std::move(*scores);
+    }
+    return result;
   }
-  for (const Json& result : results) {
-    fmt::print("{}\n", result["model"].get<std::string>());
-    if (result.contains("exact_match"))
-      fmt::print("  exact match: {} of {}: {}\n", result["correct"].get<int64_t>(),
-                 result["n"].get<int64_t>(), with_interval(result, "exact_match", 4));
-    if (result.contains("answers")) print_scores("the answers", result["answers"]);
-    if (result.contains("text")) print_scores("the text", result["text"]);
+
+ private:
+  Result<std::vector<std::string>> ask(const std::vector<Question>& questions) const {
+    ProgressBar bar("asking " + server_.model);
+    return ask_server(server_, questions, options_.max_tokens, options_.concurrency,
+                      bar.callback());
   }
-  fmt::print("In brackets: 95 % intervals (Wilson for shares, normal over passages for means).\n");
-  return 0;
-}
+  Result<Json> score(const Result<std::vector<Passage>>& passages) const {
+    RETURN_IF_ERROR(passages.status());
+    ProgressBar bar("scoring " + server_.model);
+    PassageScores scores;
+    ASSIGN_OR_RETURN(scores.nll,
+                     server_nll(server_, *passages, options_.concurrency, bar.callback()));
+    return scores_json(scores, false);
+  }
+
+  const Options& options_;
+  const ServerModel& server_;
+};
 
 Result<int> run_on_server(const Options& options) {
-  if (options.questions.empty() || !options.text.empty() || !options.reference.empty() ||
-      !options.model.base.empty() || !options.model.deltas.empty())
+  if (!options.model.base.empty() || !options.model.deltas.empty())
+    return invalid_argument("a server (--url) has its models: give --model, not --base or --delta");
+  if (!options.reference.empty())
     return invalid_argument(
-        "a server (--url) is asked --questions; --base, --delta, --text and --reference are for "
-        "evaluation in this process");
+        "--reference compares whole distributions, and a server (--url) tells the probabilities of "
+        "a few tokens only: evaluate with --base in this process");
   if (options.models.empty())
     return invalid_argument("--url needs --model: a name in the server's /v1/models");
-  ASSIGN_OR_RETURN(const std::vector<Question> questions, read_questions(options.questions));
-  ServerModel server;
-  ASSIGN_OR_RETURN(server.url, client::parse_url(options.url));
+  std::vector<Question> questions;
+  std::string text;
+  if (!options.questions.empty()) {
+    ASSIGN_OR_RETURN(questions, read_questions(options.questions));
+  }
+  if (!options.text.empty()) {
+    ASSIGN_OR_RETURN(text, read_file(options.text));
+    if (text.empty())
+      return invalid_argument(options.text + ": the text is too short to be scored");
+  }
   const char* key = std::getenv("DELTAD_API_KEY");
-  server.api_key = key != nullptr ? key : "";
   Json results = Json::array();
   for (const std::string& model : options.models) {
-    ProgressBar bar("asking " + model);
-    server.model = model;
-    ASSIGN_OR_RETURN(
-        const std::vector<std::string> answers,
-        ask_server(server, questions, options.max_tokens, options.concurrency, bar.callback()));
-    if (!options.answers.empty())
-      RETURN_IF_ERROR(write_answers(options.answers, questions, answers));
-    Json result = {{"model", model}};
-    result.update(exact_match_json(questions, answers));
-    results.push_back(result);
+    ASSIGN_OR_RETURN(const ServerModel server,
+                     ServerModel::find(options.url, model, key != nullptr ? key : ""));
+    ASSIGN_OR_RETURN(Json result, ServerEvaluation(options, server).run(questions, text));
+    results.push_back(std::move(result));
   }
-  return finish(options, results);
+  print_eval(results, options.json);
+  return 0;
 }
 
 // The reference, and what it keeps alive beside the evaluated models.
@@ -154,10 +129,8 @@ Result<Reference> open_reference(const Options& options, const ModelSession& ses
   Reference reference;
   reference.model.base = session.base.get();
   if (options.reference == "base") return reference;
-  const bool is_model =
-      std::filesystem::path(options.reference).extension() == ".gguf" ||
-      file_exists((std::filesystem::path(options.reference) / "config.json").string());
-  if (is_model) {
+  ASSIGN_OR_RETURN(const TuneForm form, tune_form(options.reference));
+  if (form == TuneForm::kModel) {
     ModelOptions model = options.model;
     model.base = options.reference;
     model.deltas.clear();
@@ -199,6 +172,7 @@ class LocalEvaluation {
     ASSIGN_OR_RETURN(const auto text, variant_text(subject.path, session_.base->text));
     if (!text) return invalid_argument(options_.model.base + ": the model has no tokenizer");
     Json result = {{"model", subject.name}};
+    if (!subject.path.empty()) result["delta"] = subject.path;
     if (!questions_.empty()) {
       {
         ProgressBar bar("asking " + subject.name);
@@ -242,11 +216,12 @@ class LocalEvaluation {
 Result<int> run(const Options& options) {
   if (!options.answers.empty() && std::max(options.models.size(), options.model.deltas.size()) > 1)
     return invalid_argument("--answers is for one model at a time");
-  if (!options.url.empty()) return run_on_server(options);
-  if (options.model.base.empty()) return invalid_argument("give --base, or --url for a server");
-  if (!options.models.empty()) return invalid_argument("--model is for a server (--url)");
+  if (options.url.empty() && options.model.base.empty())
+    return invalid_argument("give --base, or --url for a server");
   if (options.questions.empty() && options.text.empty())
     return invalid_argument("give --questions or --text, or both");
+  if (!options.url.empty()) return run_on_server(options);
+  if (!options.models.empty()) return invalid_argument("--model is for a server (--url)");
   ASSIGN_OR_RETURN(const ModelSession session, open_session(options.model));
   std::vector<Subject> subjects;
   for (size_t i = 0; i < session.variants.size(); ++i)
@@ -259,7 +234,8 @@ Result<int> run(const Options& options) {
     ASSIGN_OR_RETURN(Json result, evaluation.run(subject));
     results.push_back(std::move(result));
   }
-  return finish(options, results);
+  print_eval(results, options.json);
+  return 0;
 }
 
 }  // namespace
@@ -274,7 +250,7 @@ void add_eval(CLI::App& app, int* exit_code) {
                       "JSON lines {\"prompt\", \"answer\"}: asked as chats, judged by exact match");
   command->add_option("--text", options->text, "A text file, for perplexity");
   command->add_option("--reference", options->reference,
-                      "What to compare distributions with: base, a variant or a model");
+                      "What to compare distributions with: base, a variant, an adapter or a model");
   command->add_option("--url", options->url, "Ask a running server instead");
   command->add_option("--model", options->models, "The server's name for a model; may be repeated");
   command->add_option("--answers", options->answers, "File for the answers, as JSON lines");

@@ -1,15 +1,18 @@
-// deltactl inspect: what a variant file says about itself, without reading its values.
+// deltactl inspect: what a variant file says about itself, without reading its values; what a LoRA
+// adapter is.
 #include <fmt/format.h>
 
 #include "delta/delta_file.h"
+#include "delta/variant_path.h"
 #include "deltactl/commands.h"
 #include "deltactl/console.h"
+#include "deltactl/inspect_adapter.h"
 
 namespace deltad {
 namespace {
 
 struct Options {
-  std::string path;
+  std::string path, base;
   bool json = false;
 };
 
@@ -34,6 +37,10 @@ void print_header(const DeltaFile& delta, int64_t bytes) {
 }
 
 Result<int> run(const Options& options) {
+  if (is_adapter(options.path)) {
+    RETURN_IF_ERROR(inspect_adapter(options.path, options.base, options.json));
+    return 0;
+  }
   ASSIGN_OR_RETURN(const DeltaFile delta, DeltaFile::open(options.path));
   int64_t bytes = 0;
   for (const auto& [name, entry] : delta.file().tensors()) bytes += entry.bytes;
@@ -68,10 +75,13 @@ Result<int> run(const Options& options) {
 }  // namespace
 
 void add_inspect(CLI::App& app, int* exit_code) {
-  CLI::App* command =
-      app.add_subcommand("inspect", "Show a variant file's metadata, tensors and sizes");
+  CLI::App* command = app.add_subcommand(
+      "inspect", "Show a variant's metadata, tensors and sizes; an adapter's modules and scales");
   auto options = std::make_shared<Options>();
-  command->add_option("file", options->path, "A variant file or folder")->required();
+  command->add_option("file", options->path, "A variant file or folder, or a LoRA adapter")
+      ->required();
+  command->add_option("--base", options->base,
+                      "Of a LoRA adapter: the base whose modules it is to change");
   add_json_option(command, &options->json);
   run_command(command, exit_code, &options->json, [options] { return run(*options); });
 }

@@ -137,8 +137,9 @@ Result<Json> write_merge_output(const Checkpoint& base, const Tune& tune,
   if (!options.weights_only) folder.text_path = text_path;
   folder.jobs = jobs;
   folder.progress = bar.callback();
-  ASSIGN_OR_RETURN(const int64_t bytes, write_tune_folder(base, tune, options.path, folder));
-  return Json{{"dtype", options.dtype == "f32" ? "f32" : "bf16"}, {"bytes", bytes}};
+  ASSIGN_OR_RETURN(const TuneFolderReport report,
+                   write_tune_folder(base, tune, options.path, folder));
+  return Json{{"dtype", options.dtype == "f32" ? "f32" : "bf16"}, {"bytes", report.bytes}};
 }
 
 }  // namespace deltad

@@ -1,9 +1,12 @@
-// deltactl verify: reads a variant file whole and checks it: structure, digest, finite values, and
-// with a base also names, shapes, padding and that it was made for this base. Exit code 1 if the
-// file is bad.
+// deltactl verify: reads a variant file or a LoRA adapter whole and checks it: structure, digest,
+// finite values, and with a base also names, shapes, padding and that it was made for this base.
+// Exit code 1 if it is bad.
 #include <fmt/format.h>
 
 #include "delta/delta_reader.h"
+#include "delta/lora_adapter.h"
+#include "delta/variant_path.h"
+#include "delta/variant_reader.h"
 #include "deltactl/commands.h"
 #include "deltactl/console.h"
 #include "model/checkpoint.h"
@@ -17,13 +20,17 @@ struct Options {
   bool json = false;
 };
 
-Status check(const Options& options, const Checkpoint* base, const std::string& digest,
-             VariantHeader* header) {
+struct Identity {
+  std::string digest, base_digest;  // "": not known; that it names no base
+};
+
+Status check_variant(const Options& options, const Checkpoint* base, Identity* identity) {
   ASSIGN_OR_RETURN(const DeltaFile delta, DeltaFile::open(options.path));
-  *header = delta.header();
+  *identity = {delta.header().digest, delta.header().base_digest};
   WeightTable table;
   DeltaReadOptions read;
   if (base != nullptr) {
+    ASSIGN_OR_RETURN(const std::string digest, base_digest(*base));
     RETURN_IF_ERROR(delta.check_base(base->config().architecture, digest));
     table = make_weight_table(base->config());
     RETURN_IF_ERROR(delta.check_shapes(table));
@@ -35,26 +42,38 @@ Status check(const Options& options, const Checkpoint* base, const std::string& 
   return read_delta(delta, read);
 }
 
+Status check_adapter(const Options& options, const Checkpoint* base, Identity* identity) {
+  Result<LoraAdapter> adapter =
+      base != nullptr ? LoraAdapter::open(options.path, make_weight_table(base->config()))
+                      : LoraAdapter::open_without_base(options.path);
+  RETURN_IF_ERROR(adapter.status());
+  VariantLoadOptions load;
+  load.threads = thread_count(options.jobs);
+  ASSIGN_OR_RETURN(identity->digest, adapter_digest(*adapter, load));
+  return {};
+}
+
 Result<int> run(const Options& options) {
   std::unique_ptr<Checkpoint> base;
-  std::string digest;
   if (!options.base.empty()) {
     ASSIGN_OR_RETURN(base, Checkpoint::open(options.base));
-    ASSIGN_OR_RETURN(digest, base_digest(*base));
   }
-  VariantHeader header;
-  const Status status = check(options, base.get(), digest, &header);
+  Identity identity;
+  const Status status = is_adapter(options.path) ? check_adapter(options, base.get(), &identity)
+                                                 : check_variant(options, base.get(), &identity);
   if (status.code() == Code::kNotFound) return status;
-  const bool base_checked = base != nullptr && !header.base_digest.empty();
+  const bool base_checked = base != nullptr && !identity.base_digest.empty();
   if (options.json) {
     nlohmann::ordered_json document = {{"ok", status.ok()}};
     if (!status.ok()) document["error"] = status.message();
-    document["digest"] = header.digest;
-    document["base_digest"] = header.base_digest;
+    document["digest"] = identity.digest;
+    document["base_digest"] = identity.base_digest;
     document["base_checked"] = base_checked;
+    document["shapes_checked"] = base != nullptr;
     print_json(document);
   } else if (status.ok()) {
-    fmt::print("{}: good, digest {}\n", options.path, header.digest);
+    fmt::print("{}: good, digest {}\n", options.path,
+               identity.digest.empty() ? "unknown without the base" : identity.digest);
     if (base == nullptr)
       fmt::print("Shapes, padding and base were not checked: give --base for that.\n");
     else if (!base_checked)
@@ -68,9 +87,12 @@ Result<int> run(const Options& options) {
 
 void add_verify(CLI::App& app, int* exit_code) {
   CLI::App* command = app.add_subcommand(
-      "verify", "Check a variant file: digest, shapes, finite values; exit code 1 if it is bad");
+      "verify",
+      "Check a variant file or a LoRA adapter: digest, shapes, finite values; exit code 1 if it is "
+      "bad");
   auto options = std::make_shared<Options>();
-  command->add_option("file", options->path, "A variant file or folder")->required();
+  command->add_option("file", options->path, "A variant file or folder, or a LoRA adapter")
+      ->required();
   command->add_option("--base", options->base, "The base model: a folder or a .gguf file");
   command->add_option("--jobs", options->jobs, "Threads (0: one a core)")
       ->check(CLI::Range(0, 1024));

@@ -7,9 +7,6 @@
 #include <utility>
 
 #include "base/mutex.h"
-#include "client/connect.h"
-#include "client/error_message.h"
-#include "client/http_call.h"
 #include "delta/work_list.h"
 #include "text/stream_decoder.h"
 
@@ -17,7 +14,6 @@ namespace deltad {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr double kTimeout = 600;   // seconds a server may be silent
 constexpr size_t kInEngine = 256;  // questions that are with the engine at once
 
 // What the engine's thread tells of all answers, for the thread that waits.
@@ -65,31 +61,18 @@ class Collector {
   const Progress& progress_;
 };
 
-Result<std::string> ask_one(const ServerModel& server, const client::SocketAddress& address,
-                            const Question& question, int max_tokens) {
-  const Json body = {{"model", server.model},
-                     {"messages", Json::array({{{"role", "user"}, {"content", question.prompt}}})},
-                     {"temperature", 0},
-                     {"max_tokens", max_tokens}};
-  client::HttpCall call;
-  call.method = "POST";
-  call.path = "/v1/chat/completions";
-  call.api_key = server.api_key;
-  call.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
-  ASSIGN_OR_RETURN(const client::HttpAnswer answer,
-                   client::call(server.url, address, call, kTimeout));
-  if (answer.status != 200) {
-    simdjson::dom::parser parser;
-    return Status(answer.status == 404 ? Code::kNotFound : Code::kInternal,
-                  fmt::format("{}: status {}: {}", server.url.host_header(), answer.status,
-                              client::error_message(parser, answer.body)));
-  }
-  const Json json = Json::parse(answer.body, nullptr, false);
+Result<std::string> ask_one(const ServerModel& server, const Question& question, int max_tokens) {
+  constexpr const char* kPath = "/v1/chat/completions";
+  ASSIGN_OR_RETURN(
+      const Json answer,
+      server.post(kPath,
+                  {{"messages", Json::array({{{"role", "user"}, {"content", question.prompt}}})},
+                   {"temperature", 0},
+                   {"max_tokens", max_tokens}}));
   const Json::json_pointer content("/choices/0/message/content");
-  if (json.is_discarded() || !json.contains(content) || !json[content].is_string())
-    return internal_error(
-        fmt::format("{}: its answer has no choices[0].message.content", server.url.host_header()));
-  return json[content].get<std::string>();
+  if (!answer.contains(content) || !answer[content].is_string())
+    return server.lacks(kPath, "choices[0].message.content");
+  return answer[content].get<std::string>();
 }
 
 }  // namespace
@@ -131,13 +114,12 @@ Result<std::vector<std::string>> answer_questions(Engine& engine, const VariantR
 Result<std::vector<std::string>> ask_server(const ServerModel& server,
                                             const std::vector<Question>& questions, int max_tokens,
                                             int concurrency, const Progress& progress) {
-  ASSIGN_OR_RETURN(const client::SocketAddress address, client::find_server(server.url, kTimeout));
   std::vector<std::string> answers(questions.size());
   std::atomic<int64_t> done{0};
   const auto n = static_cast<int64_t>(questions.size());
   RETURN_IF_ERROR(run_work_list(n, concurrency, [&](int64_t i) -> Status {
     const auto at = static_cast<size_t>(i);
-    ASSIGN_OR_RETURN(answers[at], ask_one(server, address, questions[at], max_tokens));
+    ASSIGN_OR_RETURN(answers[at], ask_one(server, questions[at], max_tokens));
     if (progress) progress(++done, n);
     return {};
   }));

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "client/server_url.h"
 #include "engine/engine.h"
 #include "eval/questions.h"
+#include "eval/server_model.h"
 #include "model/loader.h"
 
 namespace deltad {
@@ -17,10 +17,6 @@ Result<std::vector<std::string>> answer_questions(Engine& engine, const VariantR
                                                   const std::vector<Question>& questions,
                                                   int max_tokens, const Progress& progress);
 
-struct ServerModel {
-  client::ServerUrl url;
-  std::string model, api_key;
-};
 // Through /v1/chat/completions, `concurrency` at a time.
 Result<std::vector<std::string>> ask_server(const ServerModel& server,
                                             const std::vector<Question>& questions, int max_tokens,

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "engine/direct_runner.h"
+#include "text/user_message.h"
 
 namespace deltad {
 namespace {
@@ -42,13 +43,8 @@ Result<std::unique_ptr<DirectRunner>> make_runner(const ScoredModel& model, int6
 
 }  // namespace
 
-Result<std::vector<Passage>> text_passages(const TextAssets& text, const std::string& content,
-                                           int64_t context) {
-  EncodeOptions encode;
-  encode.parse_special = false;
-  const std::vector<int32_t> ids = text.tokenizer->encode(content, encode);
-  encode.add_special = true;
-  const std::vector<int32_t> begin = text.tokenizer->encode("", encode);
+Result<std::vector<Passage>> cut_passages(const std::vector<int32_t>& begin,
+                                          const std::vector<int32_t>& ids, int64_t context) {
   const auto n = static_cast<int64_t>(ids.size()), extra = static_cast<int64_t>(begin.size());
   const int64_t first = std::max<int64_t>(1, extra), step = std::max<int64_t>(1, context - extra);
   std::vector<Passage> passages;
@@ -61,20 +57,44 @@ Result<std::vector<Passage>> text_passages(const TextAssets& text, const std::st
   return passages;
 }
 
+Result<std::vector<Passage>> text_passages(const TextAssets& text, const std::string& content,
+                                           int64_t context) {
+  EncodeOptions encode;
+  encode.parse_special = false;
+  const std::vector<int32_t> ids = text.tokenizer->encode(content, encode);
+  encode.add_special = true;
+  return cut_passages(text.tokenizer->encode("", encode), ids, context);
+}
+
+std::optional<int32_t> token_after(const std::vector<int32_t>& passage,
+                                   const std::vector<int32_t>& chat) {
+  if (chat.size() <= passage.size() || !std::equal(passage.begin(), passage.end(), chat.begin()))
+    return std::nullopt;
+  return chat[passage.size()];
+}
+
 Result<std::vector<Passage>> question_passages(const TextAssets& text,
                                                const std::vector<Question>& questions) {
   std::vector<Passage> passages;
   EncodeOptions encode;
   encode.parse_special = false;
+  std::optional<int32_t> end;
   for (const Question& question : questions) {
     Passage passage;
     ASSIGN_OR_RETURN(passage.ids, question_ids(text, question));
     passage.first = static_cast<int64_t>(passage.ids.size());
     const std::vector<int32_t> answer = text.tokenizer->encode(question.answer, encode);
     passage.ids.insert(passage.ids.end(), answer.begin(), answer.end());
-    if (!text.eos_ids.empty()) passage.ids.push_back(text.eos_ids[0]);
+    if (!end) {
+      ASSIGN_OR_RETURN(const std::vector<int32_t> chat,
+                       answered_message_ids(text, question.prompt, question.answer));
+      end = token_after(passage.ids, chat);
+    }
     passages.push_back(std::move(passage));
   }
+  if (!end && !text.eos_ids.empty()) end = text.eos_ids[0];
+  if (end)
+    for (Passage& passage : passages) passage.ids.push_back(*end);
   return passages;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,12 +19,19 @@ struct Passage {
   int64_t first = 1;  // the first token that is scored; ≥ 1
 };
 
-// A text cut into pieces of at most `context` tokens that do not overlap. Each begins with what the
-// tokenizer puts before a text (begin token), and is scored after that, or from its second token
-// on.
+// A text's tokens cut into pieces of at most `context` that do not overlap. Each begins with
+// `begin`, and is scored after that, or from its second token on.
+Result<std::vector<Passage>> cut_passages(const std::vector<int32_t>& begin,
+                                          const std::vector<int32_t>& ids, int64_t context);
+// Of a text; `begin` is what the tokenizer puts before one (begin token).
 Result<std::vector<Passage>> text_passages(const TextAssets& text, const std::string& content,
                                            int64_t context);
-// Prompt, expected answer and end token; the answer and the end are scored.
+// What the template puts after the answer that ends `passage`, by the tokens of the whole chat;
+// none if these do not begin with it.
+std::optional<int32_t> token_after(const std::vector<int32_t>& passage,
+                                   const std::vector<int32_t>& chat);
+// Prompt, expected answer and end token; the answer and the end are scored. The end is what the
+// template puts after an answer, else the model's first end token.
 Result<std::vector<Passage>> question_passages(const TextAssets& text,
                                                const std::vector<Question>& questions);
 

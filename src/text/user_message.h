@@ -1,4 +1,4 @@
-// The tokens of a chat that begins: one message of the user, ready to be answered. Any thread.
+// The tokens of a short chat through the model's template. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,12 @@
 namespace deltad {
 
 // text has a chat template. Errors are the template's.
+//
+// One message of the user, ready to be answered.
 Result<std::vector<int32_t>> user_message_ids(const TextAssets& text, const std::string& message);
+// The same with its answer.
+Result<std::vector<int32_t>> answered_message_ids(const TextAssets& text,
+                                                  const std::string& message,
+                                                  const std::string& answer);
 
 }  // namespace deltad

@@ -12,6 +12,8 @@
 #include "engine/direct_runner.h"
 #include "io/safetensors.h"
 #include "tensor/float16.h"
+#include "tests/support/temp_folder.h"
+#include "tests/unit/delta/raw_file.h"
 
 namespace deltad {
 namespace {
@@ -120,8 +122,8 @@ void check_prompt(const BaseModel& model, const VariantRef& variant,
   }
 }
 
-class Golden : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Isa, Golden, testing::ValuesIn(instruction_sets()),
+class Golden : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Isa, Golden, ::testing::ValuesIn(instruction_sets()),
                          [](const auto& info) { return info.param; });
 
 TEST_P(Golden, ModelFolders) {
@@ -242,6 +244,37 @@ TEST_P(Golden, LoraAdapters) {
     const bool bf16 = base->backend->ops().activation_type() == DType::kBF16;
     check_prompt(*base, *variant, *reference, "input_ids", "", {bf16 ? 0.16f : 0.06f, 0.2f});
   }
+}
+
+// Tokens that the adapter adds: their embeddings, saved whole under both names of the tied table.
+TEST_P(Golden, LoraWithAddedTokens) {
+  constexpr int64_t kAdded = 5;
+  const auto base = load(kGolden + "/models/llama", GetParam());
+  ASSERT_NE(base, nullptr);
+  const int64_t vocab = base->config().vocab, columns = base->config().hidden;
+  std::vector<uint16_t> table(static_cast<size_t>((vocab + kAdded) * columns));
+  ASSERT_TRUE(
+      base->checkpoint->read_rows_bf16("model.embed_tokens.weight", 0, vocab, table.data()).ok());
+  for (int64_t r = vocab; r < vocab + kAdded; ++r)  // added_rows of lora.py
+    for (int64_t c = 0; c < columns; ++c)
+      table[static_cast<size_t>(r * columns + c)] =
+          f32_to_bf16(static_cast<float>((31 * r + 17 * c) % 64 - 32) / 128);
+  const std::string folder = kGolden + "/lora/added";
+  testing::RawFile raw = testing::read_raw(folder + "/adapter_model.safetensors");
+  for (const char* name : {"model.embed_tokens", "lm_head"})
+    raw.tensors[std::string("base_model.model.") + name + ".weight"] = {
+        DType::kBF16, Shape{vocab + kAdded, columns},
+        std::string(reinterpret_cast<const char*>(table.data()), table.size() * 2)};
+  testing::TempFolder made;
+  made.write("adapter_config.json", testing::slurp(folder + "/adapter_config.json"));
+  testing::write_raw(made.file("adapter_model.safetensors"), raw);
+  const auto variant = load_variant("added", made.path(), base->table, *base->backend, {});
+  ASSERT_TRUE(variant.ok()) << variant.status().message();
+  EXPECT_EQ((*variant)->vocab, vocab + kAdded);
+  const auto reference = SafetensorsFile::open(folder + "/reference.safetensors");
+  ASSERT_TRUE(reference.ok());
+  const bool bf16 = base->backend->ops().activation_type() == DType::kBF16;
+  check_prompt(*base, *variant, *reference, "input_ids", "", {bf16 ? 0.16f : 0.06f, 0.2f});
 }
 
 // Sequences of the base and of several variants in one batch: each gets, bit for bit, the logits

@@ -1,5 +1,8 @@
 """deltactl eval on the tiny model: figures against numpy over the logits, and a server against this process."""
+import http.server
 import json
+import shutil
+import threading
 
 import numpy as np
 import pytest
@@ -8,6 +11,7 @@ from safetensors.numpy import load_file
 from conftest import GOLDEN, TINY, ctl
 
 VARIANT = GOLDEN / "variants" / "llama" / "llama-row-1.delta.safetensors"
+LORA = GOLDEN / "lora"
 PROMPTS = ["hi", "What is this?", "one two three", "Bill: 2 pens.", "x", "the quick brown fox"]
 TEXT = "The quick brown fox jumps over the lazy dog. " * 12
 
@@ -57,8 +61,58 @@ def test_a_server_gives_the_same(answered, tiny):
     assert base["exact_match"] == 0.5 and base["model"] == "llama"
     own = evaluate("--base", TINY, "--delta", VARIANT, "--questions", answered, "--max-tokens", 6)
     assert row["correct"] == own["correct"]
+    # Perplexity too, from the log-probabilities of echoed prompts.
+    assert row["answers"]["tokens"] == own["answers"]["tokens"]
+    assert row["answers"]["perplexity"] == pytest.approx(own["answers"]["perplexity"], rel=1e-4)
+    assert row["answers"]["perplexity_interval"] == pytest.approx(own["answers"]["perplexity_interval"], rel=1e-4)
+    assert base["answers"]["perplexity"] != pytest.approx(row["answers"]["perplexity"], rel=1e-2)
     missing = ctl("eval", "--url", tiny.url, "--model", "nobody", "--questions", answered, check=False)
     assert missing.returncode == 2 and "nobody" in missing.stderr
+
+
+def test_a_server_gives_the_perplexity_of_a_text(tiny, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
+    served = evaluate("--url", tiny.url, "--model", "row", "--text", text, "--context", 50)["text"]
+    own = evaluate("--base", TINY, "--delta", VARIANT, "--text", text, "--context", 50)["text"]
+    assert served["tokens"] == own["tokens"] and served["perplexity"] == pytest.approx(own["perplexity"], rel=1e-4)
+    result = ctl("eval", "--url", tiny.url, "--model", "row", "--text", text, "--reference", "base", check=False)
+    assert result.returncode == 2 and "whole distributions" in result.stderr
+
+
+class OnlyChat(http.server.BaseHTTPRequestHandler):
+    """A server that has nothing but chat completions, all of whose answers are 'yes'."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        known = self.path == "/v1/chat/completions"
+        body = json.dumps({"choices": [{"message": {"content": "yes"}}]} if known else {"error": {"message": "no such route"}}).encode()
+        self.send_response(200 if known else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments):
+        pass
+
+
+def test_a_server_without_logprobs_of_prompts_is_judged_by_exact_match_alone(tmp_path):
+    asked = write_questions(tmp_path / "q.jsonl", [("a?", "yes"), ("b?", "no")])
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), OnlyChat)
+    threading.Thread(target=server.serve_forever).start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}"
+        result = evaluate("--url", url, "--model", "m", "--questions", asked)
+        assert result["exact_match"] == 0.5 and "answers" not in result and "/tokenize" in result["answers_unavailable"]
+        said = ctl("eval", "--url", url, "--model", "m", "--questions", asked).stdout
+        assert "not available" in said and "no such route" in said
+        refused = ctl("eval", "--url", url, "--model", "m", "--text", text, check=False)
+        assert refused.returncode == 2 and "echo, logprobs" in refused.stderr
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_perplexity_kl_and_agreement_are_those_of_the_logits(tmp_path):
@@ -100,6 +154,33 @@ def test_references_of_each_form(tmp_path, answered):
     assert full["kl"] < far["kl"] / 3
 
 
+def test_every_form_of_variant_and_what_it_is_called(tmp_path, answered):
+    """A variant file and folder, a PEFT folder, a GGUF adapter; merged models as the base and as the reference."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    shutil.copy(VARIANT, folder)
+    forms = [VARIANT, folder, LORA / "plain", LORA / "plain.gguf", LORA / "saved"]
+    deltas = [a for form in forms for a in ("--delta", form)]
+    results = evaluate("--base", TINY, *deltas, "--questions", answered, "--reference", LORA / "plain")["results"]
+    assert [r["model"] for r in results] == ["llama-row-1", "folder", "plain", "plain", "saved"]
+    assert [r["delta"] for r in results] == list(map(str, forms))
+    file, same, peft, gguf, saved = (r["answers"] for r in results)
+    assert file == same and file["kl"] > 0.1 and saved["kl"] > 0.1
+    assert peft["kl"] == 0 and peft["top1_agreement"] == 1
+    assert gguf["kl"] < 1e-4  # the same values in f16
+    ctl("apply", "--base", TINY, "--delta", LORA / "plain", "-o", tmp_path / "merged")
+    merged = evaluate("--base", tmp_path / "merged", "--questions", answered, "--reference", tmp_path / "merged")
+    assert merged["model"] == "merged" and merged["answers"]["kl"] == 0
+    for adapter in (LORA / "plain", LORA / "plain.gguf"):
+        near = evaluate("--base", TINY, "--delta", adapter, "--questions", answered, "--reference", tmp_path / "merged")["answers"]
+        # The merged model is rounded to bf16, the adapter is not.
+        assert 0 < near["kl"] < file["kl"] / 20
+        assert near["perplexity"] == pytest.approx(merged["answers"]["perplexity"], rel=0.05)
+        other = evaluate("--base", TINY, "--questions", answered, "--reference", adapter)["answers"]
+        assert other["kl"] > 0.1
+    assert evaluate("--base", TINY, "--questions", answered, "--reference", folder)["answers"]["kl"] > 0.01
+
+
 def test_bad_input_is_named(tmp_path, answered):
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"prompt": "a", "answer": "b"}\n{"prompt": "a"}\n')
@@ -108,6 +189,8 @@ def test_bad_input_is_named(tmp_path, answered):
     for arguments, word in ((("--base", TINY), "--questions or --text"), (("--questions", answered), "--base"),
                             (("--base", TINY, "--questions", bad), "line 2"), (("--base", TINY, "--text", tmp_path / "no"), "no"),
                             (("--url", "http://127.0.0.1:1", "--questions", answered), "--model"),
+                            (("--url", "http://127.0.0.1:1", "--model", "x"), "--questions or --text"),
+                            (("--url", "http://127.0.0.1:1", "--model", "x", "--delta", VARIANT, "--questions", answered), "--delta"),
                             (("--base", GOLDEN / "models" / "awkward", "--questions", answered), "tokenizer"),
                             (("--base", TINY, "--questions", answered, "--reference", "nowhere"), "nowhere")):
         result = ctl("eval", *arguments, check=False)

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import threading
 
-from conftest import BUILD, GOLDEN, TINY, running, tiny_arguments
+from conftest import BUILD, GOLDEN, TINY, ctl, running, tiny_arguments
 
 LORA = GOLDEN / "lora"
 NAMES = ["llama", "row", "two", "plain", "scales", "saved", "regex", "gguf"]
@@ -71,6 +71,66 @@ def test_deltactl_takes_adapters_where_it_takes_variants(tmp_path):
     out = tmp_path / "logits"
     command = [BUILD / "deltactl", "logits", "--base", TINY, "--delta", LORA / "plain", "--ids", "5,6,7", "-o", out]
     assert subprocess.run([*map(str, command)], capture_output=True).returncode == 0 and out.stat().st_size > 0
-    for command in ("inspect", "verify"):
-        result = subprocess.run([str(BUILD / "deltactl"), command, str(LORA / "plain")], capture_output=True, text=True)
-        assert result.returncode in (1, 2) and "a LoRA adapter, not a variant file" in result.stderr
+
+
+def test_inspect_says_what_an_adapter_is():
+    for name, kind, alpha in (("plain", "PEFT folder", "lora_alpha"), ("plain.gguf", "GGUF file", "adapter.lora.alpha")):
+        for base in ((), ("--base", TINY)):
+            found = json.loads(ctl("inspect", LORA / name, *base, "--json").stdout)
+            assert found["kind"] == kind and found["settings"][alpha] == 8 and found["refused"] is None
+            assert found["base_checked"] == bool(base) and len(found["digest"]) == 32
+            modules = {m["name"]: m for m in found["modules"]}
+            assert len(modules) == 21 and found["dense_tensors"] == [] and len(found["tensors"]) == 42
+            up = modules["model.layers.0.mlp.up_proj.weight"]
+            assert up["rank"] == 4 and up["scale"] == 2 and up["shape"] == [160, 64] and up["bytes"] == 4 * (160 + 64) * 2
+            assert up["type"] == ("F16" if "gguf" in name else "BF16")
+            assert found["bytes"] == sum(m["bytes"] for m in modules.values())
+    scales = json.loads(ctl("inspect", LORA / "scales", "--base", TINY, "--json").stdout)
+    by_module = {m["name"].split("layers.")[1].removesuffix(".weight"): (m["rank"], m["scale"]) for m in scales["modules"]}
+    assert by_module["0.self_attn.q_proj"] == (17, 8 / 17 ** 0.5) and by_module["1.self_attn.q_proj"] == (5, 8 / 5 ** 0.5)
+    assert by_module["1.mlp.gate_proj"] == (5, 5 / 5 ** 0.5) and by_module["2.mlp.down_proj"] == (1, 8)
+    saved = json.loads(ctl("inspect", LORA / "saved", "--base", TINY, "--json").stdout)
+    assert "lm_head.weight" in {t["name"] for t in saved["dense_tensors"]}
+    text = ctl("inspect", LORA / "scales").stdout
+    assert "rank          1, 3, 5, 17" in text and "give --base" in text
+
+
+def test_inspect_says_what_is_refused_and_why(tmp_path):
+    dora = shutil.copytree(LORA / "plain", tmp_path / "dora")
+    config = json.loads((dora / "adapter_config.json").read_text())
+    (dora / "adapter_config.json").write_text(json.dumps({**config, "use_dora": True}))
+    found = json.loads(ctl("inspect", dora, "--json").stdout)
+    assert "use_dora is true" in found["refused"] and "modules" not in found and len(found["tensors"]) == 42
+    said = ctl("inspect", dora).stdout
+    assert "use_dora is true" in said and "layers.0.mlp.up_proj.lora_A.weight" in said
+    assert json.loads(ctl("inspect", LORA / "layers", "--json").stdout)["refused"] is None
+    foreign = json.loads(ctl("inspect", LORA / "layers", "--base", TINY, "--json").stdout)
+    assert "expected [5, 64]" in foreign["refused"]
+    # Tied embeddings may take the head along: the base decides.
+    tables = json.loads(ctl("inspect", LORA / "tables", "--json").stdout)
+    assert tables["digest"] == "" and len(tables["modules"]) == 5
+    cut = shutil.copytree(LORA / "plain", tmp_path / "cut") / "adapter_model.safetensors"
+    cut.write_bytes(cut.read_bytes()[:-10])
+    result = ctl("inspect", cut.parent, check=False)
+    assert result.returncode == 2 and "adapter_model.safetensors" in result.stderr
+
+
+def test_verify_reads_every_value_of_an_adapter(tmp_path):
+    for name in ("plain", "plain.gguf", "saved"):
+        alone = json.loads(ctl("verify", LORA / name, "--json").stdout)
+        checked = json.loads(ctl("verify", LORA / name, "--base", TINY, "--json").stdout)
+        assert alone["ok"] and checked["ok"] and alone["digest"] == checked["digest"] != ""
+        assert not alone["shapes_checked"] and checked["shapes_checked"]
+    assert "unknown without the base" in ctl("verify", LORA / "tables").stdout
+    assert json.loads(ctl("verify", LORA / "tables", "--base", GOLDEN / "models" / "awkward", "--json").stdout)["digest"]
+    foreign = ctl("verify", LORA / "layers", "--base", TINY, check=False)
+    assert foreign.returncode == 1 and "expected [5, 64]" in foreign.stderr
+    nan = shutil.copytree(LORA / "plain", tmp_path / "nan") / "adapter_model.safetensors"
+    data = bytearray(nan.read_bytes())
+    data[-2:] = b"\xc0\x7f"
+    nan.write_bytes(data)
+    for base in ((), ("--base", TINY)):
+        result = ctl("verify", nan.parent, *base, check=False)
+        assert result.returncode == 1 and "a value is nan" in result.stderr
+    assert "a value is nan" in json.loads(ctl("inspect", nan.parent, "--json").stdout)["refused"]
+    assert ctl("verify", tmp_path / "nowhere.gguf", check=False).returncode == 2

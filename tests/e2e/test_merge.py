@@ -230,6 +230,27 @@ def test_every_form_in_and_out(tmp_path, tunes):
     assert load_file(tmp_path / "m.out")["logits"].shape == load_file(tmp_path / "s.out")["logits"].shape
 
 
+def test_adapters_are_sources_in_either_form(tmp_path, base):
+    """A PEFT folder and the same adapter as a GGUF file."""
+    lora = GOLDEN / "lora"
+    for source in ("plain", "plain.gguf"):
+        report = merge("soup", [lora / source, VARIANTS / "llama-row-1.delta.safetensors"], tmp_path / source, "--dtype", "f32")
+        assert report["sources"][0] == str(lora / source)
+    peft, gguf = read_model(tmp_path / "plain"), read_model(tmp_path / "plain.gguf")
+    alone = read_applied(lora / "plain", tmp_path / "applied")
+    sign = read_applied(VARIANTS / "llama-row-1.delta.safetensors", tmp_path / "sign")
+    for name, w in base.items():
+        scale = max(np.abs(peft[name] - w).max(), 1e-9)
+        assert np.abs(peft[name] - gguf[name]).max() < 1e-4 * scale, name  # f16 in the file
+        assert np.abs(peft[name] - (alone[name] + sign[name]) / 2).max() < 1e-2 * scale + 1e-6, name
+    assert any(np.abs(alone[n] - w).max() > 1e-2 for n, w in base.items())
+
+
+def read_applied(delta, out) -> dict:
+    ctl("apply", "--base", TINY, "--delta", delta, "-o", out, "--dtype", "f32")
+    return read_model(out)
+
+
 def test_a_gguf_base(tmp_path):
     gguf = GOLDEN / "gguf" / "llama-q8_0.gguf"
     ctl("merge", "soup", "--base", gguf, GOLDEN / "gguf" / "llama-q4_0.gguf", "-o", tmp_path / "m")

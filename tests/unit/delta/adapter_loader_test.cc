@@ -151,6 +151,14 @@ TEST_F(AdapterLoaderTest, FoldersThatAreIncomplete) {
   EXPECT_FALSE(is_adapter(golden("lora/none.gguf")));
   EXPECT_FALSE(is_adapter(golden("models/llama")));
   EXPECT_EQ(variant_name_of("a/plain.gguf"), "plain");
+  EXPECT_EQ(*tune_form(folder_.path()), TuneForm::kAdapter);
+  EXPECT_EQ(*tune_form(golden("lora/plain.gguf")), TuneForm::kAdapter);
+  EXPECT_EQ(*tune_form(golden("gguf/llama-f16.gguf")), TuneForm::kModel);
+  EXPECT_EQ(*tune_form(golden("models/llama")), TuneForm::kModel);
+  EXPECT_EQ(*tune_form(golden("variants/llama/llama-row-1.delta.safetensors")), TuneForm::kVariant);
+  EXPECT_EQ(tune_form(golden("lora/none.gguf")).status().code(), Code::kNotFound);
+  folder_.write("v.delta.safetensors", "");  // with a variant file in it, it is that
+  EXPECT_EQ(*tune_form(folder_.path()), TuneForm::kVariant);
 }
 
 class GgufAdapterTest : public AdapterLoaderTest {

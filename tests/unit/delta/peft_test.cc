@@ -125,6 +125,15 @@ TEST_F(PeftTest, NamesWithTheAdaptersName) {
   expect_delta(kUp, 160, 64, 4, 2.0);
 }
 
+TEST_F(PeftTest, NamesWithoutTheWrappersPrefix) {
+  add_pair(kUp, 160, 64, 4);
+  RawFile bare;
+  for (const auto& [name, tensor] : raw_.tensors)
+    bare.tensors[name.substr(std::string(kPrefix).size())] = tensor;
+  raw_ = bare;
+  expect_delta(kUp, 160, 64, 4, 2.0);
+}
+
 TEST_F(PeftTest, OtherTypes) {
   add_pair(kUp, 160, 64, 4, "", DType::kF32);
   expect_delta(kUp, 160, 64, 4, 2.0);

@@ -1,5 +1,6 @@
-// Applied variants, against W + Σ α·sign computed from the files the plain way.
-#include "delta/apply.h"
+// Variants and adapters written as models, against W + Σ α·sign and W + s·BA computed from the
+// files the plain way.
+#include "delta/tune_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "delta/delta_file.h"
 #include "delta/float_codec.h"
 #include "raw_file.h"
 #include "tensor/float16.h"
@@ -29,16 +31,17 @@ std::vector<float> values_of(const RawTensor& tensor) {
   return out;
 }
 
-class ApplyTest : public ::testing::Test {
+class TuneFolderTest : public ::testing::Test {
  protected:
-  Result<ApplyReport> run(const std::string& base, const std::string& delta, DType dtype) {
+  Result<TuneFolderReport> run(const std::string& base, const std::string& delta, DType dtype) {
     auto checkpoint = Checkpoint::open(golden("models/" + base));
     EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().message();
-    ASSIGN_OR_RETURN(const DeltaFile file, DeltaFile::open(delta));
-    ApplyOptions options;
+    ASSIGN_OR_RETURN(const std::unique_ptr<Tune> tune, open_tune(**checkpoint, delta));
+    TuneFolderOptions options;
     options.dtype = dtype;
+    options.text_path = delta;
     options.jobs = 2;
-    return apply(**checkpoint, file, delta, folder_.file("out"), options);
+    return write_tune_folder(**checkpoint, *tune, folder_.file("out"), options);
   }
 
   // W + Σ α·sign of one weight.
@@ -63,7 +66,7 @@ class ApplyTest : public ::testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(ApplyTest, WeightsAreTheSumRoundedOnce) {
+TEST_F(TuneFolderTest, WeightsAreTheSumRoundedOnce) {
   const RawFile base = testing::read_raw(golden("models/awkward/model.safetensors"));
   for (const char* kind : {"row-1", "row-2", "matrix-1", "matrix-2"}) {
     // An α far below most weights' last bf16 digit, so that rounding loses some.
@@ -128,7 +131,7 @@ TEST_F(ApplyTest, WeightsAreTheSumRoundedOnce) {
   }
 }
 
-TEST_F(ApplyTest, TheFolderIsAModelWithTheSameMeaning) {
+TEST_F(TuneFolderTest, TheFolderIsAModelWithTheSameMeaning) {
   ASSERT_TRUE(
       run("awkward", golden("variants/awkward/awkward-row-1.delta.safetensors"), DType::kF32).ok());
   auto made = Checkpoint::open(folder_.file("out"));
@@ -143,7 +146,7 @@ TEST_F(ApplyTest, TheFolderIsAModelWithTheSameMeaning) {
   EXPECT_EQ(config.value("torch_dtype", config.value("dtype", "")), "float32");
 }
 
-TEST_F(ApplyTest, MoreTokensAndAHeadOfItsOwn) {
+TEST_F(TuneFolderTest, MoreTokensAndAHeadOfItsOwn) {
   const std::string path = golden("variants/llama_vocab/llama_vocab-row-1.delta.safetensors");
   auto report = run("llama", path, DType::kBF16);
   ASSERT_TRUE(report.ok()) << report.status().message();
@@ -159,7 +162,33 @@ TEST_F(ApplyTest, MoreTokensAndAHeadOfItsOwn) {
   ASSERT_TRUE(made.ok()) << made.status().message();
 }
 
-TEST_F(ApplyTest, ADamagedFileMakesNoFolder) {
+TEST_F(TuneFolderTest, AnAdapterIsAddedToItsBase) {
+  auto base = Checkpoint::open(golden("models/llama"));
+  ASSERT_TRUE(base.ok());
+  auto tune = open_tune(**base, golden("lora/plain.gguf"));
+  ASSERT_TRUE(tune.ok()) << tune.status().message();
+  auto report = run("llama", golden("lora/plain.gguf"), DType::kF32);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_EQ(report->lost, 0);
+  const RawFile out = testing::read_raw(folder_.file("out/model.safetensors"));
+  int64_t weights = 0;
+  for (const auto& [name, tensor] : (*tune)->tensors()) {
+    const int64_t n = tensor.shape.count();
+    std::vector<uint16_t> before(static_cast<size_t>(n));
+    std::vector<double> delta(before.size());
+    ASSERT_TRUE((*base)->read_rows_bf16(name, 0, tensor.shape[0], before.data()).ok());
+    ASSERT_TRUE((*tune)->delta_rows(name, 0, tensor.shape[0], before.data(), delta.data()).ok());
+    const std::vector<float> values = values_of(out.tensors.at(name));
+    for (size_t i = 0; i < values.size(); ++i)
+      ASSERT_EQ(values[i],
+                static_cast<float>(static_cast<double>(bf16_to_f32(before[i])) + delta[i]));
+    weights += n;
+  }
+  EXPECT_EQ(report->weights, weights);
+  EXPECT_GT(run("llama", golden("lora/plain.gguf"), DType::kBF16)->lost, 0);
+}
+
+TEST_F(TuneFolderTest, ADamagedFileMakesNoFolder) {
   RawFile raw = testing::read_raw(golden("variants/awkward/awkward-row-1.delta.safetensors"));
   raw.tensors.begin()->second.bytes[0] ^= 1;
   const std::string path = folder_.file("bad.delta.safetensors");
