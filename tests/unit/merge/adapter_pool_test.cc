@@ -197,6 +197,19 @@ TEST(AdapterPool, EqualAdaptersShareOneMember) {
   EXPECT_THAT(names(w.pool->view()), ElementsAre("b"));
 }
 
+TEST(AdapterPool, WhatShrinksToAMemberThatIsThereSharesIt) {
+  PoolWorld w(size_of(4));
+  ASSERT_TRUE(w.open().ok());
+  ASSERT_TRUE(w.add("a", {1, 4}).ok());
+  ASSERT_TRUE(w.pool->set_budget(size_of(4) * 3 / 4, nullptr, &w.report).ok());
+  EXPECT_THAT(w.steps(), ElementsAre("8 bits a"));
+  ASSERT_TRUE(w.add("b", {1, 4}).ok());
+  EXPECT_THAT(w.steps(), ElementsAre("store b", "8 bits a+b"));
+  EXPECT_THAT(w.pool->view().members, SizeIs(1));
+  EXPECT_EQ(w.pool->view().adapter("a")->member, w.pool->view().adapter("b")->member);
+  ASSERT_TRUE(w.open().ok());
+}
+
 TEST(AdapterPool, ASmallerBudgetIsKeptOrRefused) {
   PoolWorld w(10 * size_of(4));
   ASSERT_TRUE(w.open().ok());
