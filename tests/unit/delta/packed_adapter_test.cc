@@ -91,10 +91,8 @@ TEST_F(PackedAdapterTest, FewerBitsErrByAtMostHalfAStep) {
           squares += x * x;
           off_squares += off * off;
         }
-        if (bits == 8)
-          EXPECT_LE(error, 0.5001 * most / 127) << weight;
-        else
-          EXPECT_LE(error, 0.41 * most) << weight;  // the largest may be clipped at 60 %
+        // In 4 bits the largest may be clipped at 60 %.
+        EXPECT_LE(error, most * (bits == 8 ? 0.5001 / 127 : 0.41)) << weight;
         // Never worse than unclipped rounding.
         EXPECT_LE(off_squares,
                   static_cast<double>(f.inputs) * std::pow(most / (bits == 8 ? 127 : 7) / 2, 2));
