@@ -126,7 +126,7 @@ class ForgetfulFolder : public DurableFolder {
   }
   Status remove(const std::string& name) override {
     now_.erase(name);
-    // A removal that nobody synced may be on the disk or not. That it is there is the harder case.
+    // A removal that nobody synced may be on the disk or not. That it is gone is the harder case.
     disk_.erase(name);
     return real_.remove(name);
   }
