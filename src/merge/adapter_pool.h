@@ -48,7 +48,8 @@ struct PoolOptions {
   // K-Merge++: with free room too, an adapter is stored on its own only if its similarity to every
   // member is below this.
   std::optional<double> store_below;
-  // A rank is cut where no more than this share of ‖BA‖² goes with it.
+  // A rank is cut where no more than this share of ‖BA‖² goes with it, all cuts of an adapter
+  // together.
   double max_dropped_energy = 0.1;
   double opcm_share = 0.5;  // a of DESIGN §11
 };

@@ -205,13 +205,17 @@ Status PoolPlan::shrink_member(PoolStep step, const std::string& digest) {
   int bits = step == PoolStep::kEightBits ? 8 : 4;
   if (step == PoolStep::kRank) {
     bits = old.bits;
-    ASSIGN_OR_RETURN(CutSet cut, cut_rank(low_rank_of(factors), world_.options.max_dropped_energy));
+    // The bound is for all cuts together.
+    const double may_drop = 1 - (1 - world_.options.max_dropped_energy) / old.kept_energy;
+    if (may_drop <= 0) return {};
+    ASSIGN_OR_RETURN(CutSet cut, cut_rank(low_rank_of(factors), may_drop));
     if (!cut.changed) return {};
     trial.kept_energy = cut.kept_energy;
     factors = factors_of_set(cut.set);
   }
   const PackedAdapter packed = pack_adapter(bits, next_.base_digest, factors);
   Candidate candidate{packed.digest, old, 0};
+  candidate.member.kept_energy *= trial.kept_energy;
   RETURN_IF_ERROR(write(packed, &candidate.member));
   const bool joined = join_equal({digest}, &candidate);
   trial.adapters = candidate.member.adapters;

@@ -44,6 +44,7 @@ PoolState read_state(const Json& json) {
     member.held = item.at("held").get<int64_t>();
     member.lambda = item.at("lambda").get<double>();
     member.norm_sum = item.at("norm_sum").get<double>();
+    member.kept_energy = item.at("kept_energy").get<double>();
     state.members[item.at("digest").get<std::string>()] = std::move(member);
   }
   for (const Json& item : json.at("adapters")) {
@@ -106,7 +107,8 @@ std::string PoolState::json() const {
                                {"adapters", m.adapters},
                                {"held", m.held},
                                {"lambda", m.lambda},
-                               {"norm_sum", m.norm_sum}});
+                               {"norm_sum", m.norm_sum},
+                               {"kept_energy", m.kept_energy}});
   json["adapters"] = Json::array();
   for (const auto& [name, a] : adapters)
     json["adapters"].push_back({{"name", name},

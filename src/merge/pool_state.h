@@ -30,6 +30,7 @@ struct StoredMember {
   // sum of the norms of their task vectors.
   int64_t held = 1;
   double lambda = 1, norm_sum = 0;
+  double kept_energy = 1;  // of its ‖BA‖², by all cuts of its rank since it was stored or merged
 
   bool operator==(const StoredMember&) const = default;
 };

@@ -64,7 +64,8 @@ def bf16(x):
 
 
 class Member:
-    def __init__(self, factors, bits, adapters, held=1, factor=1.0, norm_sum=0.0):
+    def __init__(self, factors, bits, adapters, held=1, factor=1.0, norm_sum=0.0, kept=1.0):
+        self.kept = kept
         self.bits, self.adapters, self.held, self.factor, self.norm_sum = bits, adapters, held, factor, norm_sum
         self.factors = {}
         for name, (a, b, scale) in factors.items():
@@ -202,13 +203,16 @@ class Pool:
             tried.add(id(old))
             history = dict(held=old.held, factor=old.factor, norm_sum=old.norm_sum)
             if step == "rank":
-                factors, kept, changed = cut(old, self.most_dropped)
+                may_drop = 1 - (1 - self.most_dropped) / old.kept  # by all cuts together
+                if may_drop <= 0:
+                    continue
+                factors, kept, changed = cut(old, may_drop)
                 if not changed:
                     continue
-                small = Member(factors, old.bits, old.adapters, **history)
+                small = Member(factors, old.bits, old.adapters, **history, kept=old.kept * kept)
                 ok, _ = self.trial(step, small, kept_energy=kept)
             else:
-                small = Member(old.factors, 8 if step == "8 bits" else 4, old.adapters, **history)
+                small = Member(old.factors, 8 if step == "8 bits" else 4, old.adapters, **history, kept=old.kept)
                 ok, _ = self.trial(step, small)
             if ok:
                 members = [small if m is old else m for m in members]
