@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "eval/questions.h"
 #include "eval/server_model.h"
 #include "model/loader.h"
+#include "text/questions.h"
 
 namespace deltad {
 
