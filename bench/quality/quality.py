@@ -1,8 +1,9 @@
 """How good the variants are: exact match on held-out questions, and deltad's answers against transformers'.
 
   quality.py reference MODEL_FOLDER NAME OUT.jsonl                    greedy answers by transformers in fp32, with margins;
-      [--gguf BASE.gguf [--adapter LORA]]                             weights from a GGUF (rounded to bf16), plus an adapter
+      [--gguf BASE.gguf] [--adapter LORA [--unmerged]]                weights from a GGUF (rounded to bf16); plus an adapter
   quality.py served URL MODEL NAME OUT.jsonl                          greedy answers by a running deltad
+  quality.py mixed URL OUT FORM=SUFFIX …                              all tasks at once, in mixed batches, of models NAME+SUFFIX: OUT/FORM/NAME.jsonl
   quality.py compare SERVED.jsonl REFERENCE.jsonl …                   verdicts that changed, and whether each began at a close call
   quality.py base MODEL_FOLDER --gguf BASE.gguf                       puts the GGUF's weights, in bf16, into a model folder
   quality.py table FOLDER                                             exact match of every FORM/NAME.jsonl in a folder, in per cent
@@ -14,6 +15,7 @@ import argparse
 import concurrent.futures
 import json
 import pathlib
+import random
 import sys
 import urllib.request
 
@@ -56,7 +58,7 @@ def put_base(folder: str, gguf: str) -> None:
     save_file({name: t.contiguous() for name, t in tensors.items()}, pathlib.Path(folder) / "model.safetensors", {"format": "pt"})
 
 
-def reference(folder: str, name: str, out: str, gguf: str | None, adapter: str | None) -> None:
+def reference(folder: str, name: str, out: str, gguf: str | None, adapter: str | None, unmerged: bool) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
@@ -66,7 +68,9 @@ def reference(folder: str, name: str, out: str, gguf: str | None, adapter: str |
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     if adapter:
         from peft import PeftModel
-        model = PeftModel.from_pretrained(model, adapter).merge_and_unload()
+        model = PeftModel.from_pretrained(model, adapter).eval()
+        if not unmerged:
+            model = model.merge_and_unload()
     asked, rows = questions(name), []
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     for at in range(0, len(asked), 20):
@@ -90,20 +94,44 @@ def reference(folder: str, name: str, out: str, gguf: str | None, adapter: str |
     print(f"{name}: {sum(map(right, rows))} of {len(rows)} right")
 
 
-def served(url: str, model: str, name: str, out: str) -> None:
-    def ask(question: dict) -> dict:
-        body = {"model": model, "messages": [{"role": "user", "content": question["prompt"]}], "temperature": 0, "max_tokens": LIMIT,
-                "return_token_ids": True}
-        request = urllib.request.Request(url + "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=300) as answer:
-            choice = json.load(answer)["choices"][0]
-        return {"prompt": question["prompt"], "expected": question["answer"], "text": choice["message"]["content"],
-                "ids": choice["token_ids"]}
+def ask(url: str, model: str, question: dict) -> dict:
+    body = {"model": model, "messages": [{"role": "user", "content": question["prompt"]}], "temperature": 0, "max_tokens": LIMIT,
+            "return_token_ids": True}
+    request = urllib.request.Request(url + "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=600) as answer:
+        choice = json.load(answer)["choices"][0]
+    return {"prompt": question["prompt"], "expected": question["answer"], "text": choice["message"]["content"], "ids": choice["token_ids"]}
 
+
+def served(url: str, model: str, name: str, out: str) -> None:
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        rows = list(pool.map(ask, questions(name)))
+        rows = list(pool.map(lambda q: ask(url, model, q), questions(name)))
     write(out, rows)
     print(f"{name}: {sum(map(right, rows))} of {len(rows)} right")
+
+
+def mixed(url: str, out: str, forms: list[str], streams: int = 64, alone: int = 4) -> int:
+    """Shuffled, so that a batch holds rows of many models; then some of each model again, one after the other, which must not differ."""
+    suffixes = dict(form.split("=", 1) for form in forms)
+    names = sorted(p.name for p in (ROOT / "examples" / "variants").iterdir())
+    asked = [(form, name, i, q) for form in suffixes for name in names for i, q in enumerate(questions(name))]
+    random.Random(1).shuffle(asked)
+    with concurrent.futures.ThreadPoolExecutor(streams) as pool:
+        answers = pool.map(lambda a: ask(url, a[1] + suffixes[a[0]], a[3]), asked)
+        rows = {(form, name, i): row for (form, name, i, _), row in zip(asked, answers, strict=True)}
+    for form in suffixes:
+        for name in names:
+            write(f"{out}/{form}/{name}.jsonl", [rows[form, name, i] for i in range(len(questions(name)))])
+    taken = {(form, name): 0 for form in suffixes for name in names}
+    differ = 0
+    for form, name, i, q in asked:
+        if taken[form, name] < alone:
+            taken[form, name] += 1
+            if ask(url, name + suffixes[form], q) != rows[form, name, i]:
+                differ += 1
+                print(f"{form} {name}: another answer alone than in the mixed batch: {q['prompt']}")
+    print(f"{len(asked)} questions, {streams} at a time; {sum(taken.values())} asked again alone, {differ} differ")
+    return 1 if differ else 0
 
 
 def compare(pairs: list[str]) -> int:
@@ -132,7 +160,7 @@ def compare(pairs: list[str]) -> int:
 
 
 def table(folder: str) -> None:
-    forms = sorted(p for p in pathlib.Path(folder).iterdir() if p.is_dir())
+    forms = sorted(p for p in pathlib.Path(folder).iterdir() if p.is_dir() and any(p.glob("*.jsonl")))
     names = sorted({f.stem for form in forms for f in form.glob("*.jsonl")})
     print("| task | " + " | ".join(f.name for f in forms) + " |\n|---" + "|---" * len(forms) + "|")
     sums = {f.name: [0, 0] for f in forms}
@@ -157,8 +185,11 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     p = commands.add_parser("reference")
     p.add_argument("folder"), p.add_argument("name"), p.add_argument("out"), p.add_argument("--gguf"), p.add_argument("--adapter")
+    p.add_argument("--unmerged", action="store_true")
     p = commands.add_parser("served")
     p.add_argument("url"), p.add_argument("model"), p.add_argument("name"), p.add_argument("out")
+    p = commands.add_parser("mixed")
+    p.add_argument("url"), p.add_argument("out"), p.add_argument("forms", nargs="+")
     p = commands.add_parser("base")
     p.add_argument("folder"), p.add_argument("--gguf", required=True)
     p = commands.add_parser("compare")
@@ -167,9 +198,11 @@ def main() -> int:
     p.add_argument("folder")
     a = parser.parse_args()
     if a.command == "reference":
-        reference(a.folder, a.name, a.out, a.gguf, a.adapter)
+        reference(a.folder, a.name, a.out, a.gguf, a.adapter, a.unmerged)
     elif a.command == "served":
         served(a.url, a.model, a.name, a.out)
+    elif a.command == "mixed":
+        return mixed(a.url, a.out, a.forms)
     elif a.command == "base":
         put_base(a.folder, a.gguf)
     elif a.command == "compare":

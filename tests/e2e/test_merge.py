@@ -242,7 +242,8 @@ def test_adapters_are_sources_in_either_form(tmp_path, base):
     for name, w in base.items():
         scale = max(np.abs(peft[name] - w).max(), 1e-9)
         assert np.abs(peft[name] - gguf[name]).max() < 1e-4 * scale, name  # f16 in the file
-        assert np.abs(peft[name] - (alone[name] + sign[name]) / 2).max() < 1e-2 * scale + 1e-6, name
+        if is_matrix(name):  # the others are rounded to bf16
+            assert np.abs(peft[name] - (alone[name] + sign[name]) / 2).max() < 1e-3 * scale, name
     assert any(np.abs(alone[n] - w).max() > 1e-2 for n, w in base.items())
 
 
