@@ -6,8 +6,8 @@
 
 #include "client/server_url.h"
 #include "engine/engine.h"
-#include "text/questions.h"
 #include "model/loader.h"
+#include "text/questions.h"
 
 namespace deltad {
 
