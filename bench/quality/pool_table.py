@@ -4,8 +4,10 @@
   pool_table.py table OUT                                              the table of docs/merging.md
   pool_table.py plot OUT FILE.svg                                      the same as a picture
 
-A run is skipped if its file is there. Share: score in the pool / score alone on the 60 held-out questions of its task; an adapter that the pool refused is answered by the base. The gate asks 24 other questions of the same task.
-Scores are shared by all runs in OUT/scores.
+A run is skipped if its file is there. Share: score in the pool / score alone on the 60 held-out questions of its task; an adapter that the
+pool refused is answered by the base. The gate asks 24 other questions of the same task. Scores are shared by all runs in OUT/scores.
+Needs build/release/bench_pool (scripts/build release bench_pool), the model of scripts/fetch_model and the 1-bit variants of
+bench/quality/run.
 """
 import argparse
 import json

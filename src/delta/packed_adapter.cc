@@ -178,12 +178,10 @@ Result<int64_t> write_packed_adapter(const PackedAdapter& adapter, const std::st
                                                  {"scale", fmt::format("{}", common->first)},
                                                  {"digest", adapter.digest}};
   std::vector<SafetensorsWriter::Tensor> tensors;
-  int64_t bytes = 0;
   for (const PackedAdapter::Module& m : adapter.modules) {
     if (m.scale != common->first) metadata["scale." + m.name] = fmt::format("{}", m.scale);
     const auto size = static_cast<int64_t>(m.rows.size());
     tensors.push_back({m.name, DType::kU8, Shape{m.rank, size / m.rank}});
-    bytes += size;
   }
   ASSIGN_OR_RETURN(const auto writer, SafetensorsWriter::create(path, metadata, tensors));
   for (const PackedAdapter::Module& m : adapter.modules)

@@ -9,8 +9,8 @@
 
 #include "delta/variant.h"
 #include "engine/base_model.h"
-#include "text/questions.h"
 #include "eval/statistics.h"
+#include "text/questions.h"
 
 namespace deltad {
 

@@ -103,7 +103,8 @@ class Pool final : public AdapterPool {
     if (bytes <= 0) return invalid_argument(fmt::format("a budget of {} bytes", bytes));
     PoolPlan plan(world_, progress, report);
     plan.next().budget = report->budget = bytes;
-    return finish(plan.fit(), plan.next(), {}, report);
+    const Status planned = plan.fit();
+    return finish(planned, plan.next(), {}, report);
   }
 
   PoolView view() const override {
