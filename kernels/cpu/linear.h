@@ -54,6 +54,9 @@ struct LinearJob {
   int32_t group_count;
   const LowRankGroup* low_rank;  // rising, without overlap; any rows may have both kinds of group
   int32_t low_rank_count;
+  // Not null: t may still be in the making; run calls this before it first reads t.
+  void (*await_t)(const void* context);
+  const void* await_context;
   LinearEpilogue epilogue;
 };
 

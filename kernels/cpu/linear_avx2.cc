@@ -367,6 +367,9 @@ void run(const LinearJob& job, const void* prepared, void* scratch, int64_t firs
   const int64_t tile_values = kTileRows * job.columns;
   for (int64_t tile = first_tile; tile < end_tile; tile += chunk) {
     const int64_t n = smaller(chunk, end_tile - tile);
+    for_low_rank_ranges(job, tile, n, [](Range range) {
+      for (int64_t i = 0; i < range.bytes; i += kLineBytes) _mm_prefetch(range.at + i, _MM_HINT_T1);
+    });
     if (job.m <= kPanel)
       few(job.w + tile * tile_values, n, x, job.columns, job.m, {sums, nullptr});
     else

@@ -25,14 +25,9 @@ namespace {
 
 constexpr int32_t kPanel = 14;  // 14 rows × 2 tiles of accumulators fill the registers
 
-// Memory that will be read soon, brought into the second-level cache a few lines at a time while
+// Brings memory that will be read soon into the second-level cache, a few lines at a time while
 // something else is computed. Fourteen short streams of sign bits defeat the processor's own
 // prefetcher.
-struct Range {
-  const char* at;
-  int64_t bytes;
-};
-
 class Fetch {
  public:
   Fetch() = default;

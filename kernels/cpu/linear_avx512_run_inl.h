@@ -90,7 +90,8 @@ template <typename B>
 size_t worker_bytes(const LinearJob& job) {
   return static_cast<size_t>((chunk_tiles(job) + 2) * job.m * kTileRows) * sizeof(float) +
          kExpandedBytes + B::kManyBytes +
-         static_cast<size_t>(levels_of(job) + kMostStreams) * sizeof(Range);
+         static_cast<size_t>(kLowRankRanges * job.low_rank_count + levels_of(job) + kMostStreams) *
+             sizeof(Range);
 }
 
 struct Scratch {
@@ -145,19 +146,19 @@ inline void add_signs(const LinearJob& job, char* rounded, const Scratch& scratc
   }
 }
 
-// W·x of a chunk; fetches the first of its sign bits on the way.
+// W·x of a chunk; fetches low-rank factors and the first of its sign bits on the way.
 template <typename B>
 void add_base(const LinearJob& job, const uint16_t* w, const char* x, int64_t tiles,
-              const Scratch& scratch, Fetch& signs) {
+              const Scratch& scratch, Fetch& first) {
   if (job.m <= kPanel) {
-    B::few(w, tiles, x, job.columns, job.m, scratch.sums, signs);
+    B::few(w, tiles, x, job.columns, job.m, scratch.sums, first);
     return;
   }
   const Panels panels(job.m, kPanel);
   Sums at = scratch.sums;
   for (; tiles >= 2; tiles -= 2, at.at += 2 * at.tile_stride, w += 2 * kTileRows * job.columns)
-    B::template many<2>(w, x, panels, job.columns, at, signs, scratch.many);
-  if (tiles > 0) B::template many<1>(w, x, panels, job.columns, at, signs, scratch.many);
+    B::template many<2>(w, x, panels, job.columns, at, first, scratch.many);
+  if (tiles > 0) B::template many<1>(w, x, panels, job.columns, at, first, scratch.many);
 }
 
 // What the base product of the next chunk reads first, in `streams` tiles side by side.
@@ -195,13 +196,18 @@ void run(const LinearJob& job, const void* prepared, void* scratch_memory, int64
          int64_t end_tile) {
   const auto* x = static_cast<const char*>(job.m < 2 ? job.x[0] : prepared);
   auto* rounded = static_cast<char*>(const_cast<void*>(prepared)) + panel_bytes<B>(job);
-  const Scratch scratch = scratch_at<B>(job, scratch_memory);
+  Scratch scratch = scratch_at<B>(job, scratch_memory);
+  Range* const ranges = scratch.ranges;
   if (is_fused(job)) return run_fused<B>(job, rounded, scratch.sums, first_tile, end_tile);
   const int64_t chunk = chunk_tiles(job);
   const int64_t tile_words = job.columns / kStepColumns;
   for (int64_t tile = first_tile; tile < end_tile; tile += chunk) {
     const int64_t n = smaller(chunk, end_tile - tile);
     const uint16_t* w = job.w + tile * kTileRows * job.columns;
+    // Factors first, then signs.
+    int64_t factors = 0;
+    for_low_rank_ranges(job, tile, n, [&](Range range) { ranges[factors++] = range; });
+    scratch.ranges = ranges + factors;
     int64_t count = 0;
     for (int32_t g = 0; g < job.group_count; ++g) {
       for (int32_t l = 0; l < job.groups[g].levels; ++l) {
@@ -217,7 +223,7 @@ void run(const LinearJob& job, const void* prepared, void* scratch_memory, int64
                                     : next_weights(w + n * kTileRows * job.columns, job.columns,
                                                    smaller(B::streams(job.m), end_tile - tile - n),
                                                    scratch.ranges + count);
-    Fetch first(scratch.ranges, early), rest(scratch.ranges + early, count - early + next);
+    Fetch first(ranges, factors + early), rest(scratch.ranges + early, count - early + next);
     add_base<B>(job, w, x, n, scratch, first);
     if (count > 0) add_signs(job, rounded, scratch, tile, n, count, rest);
     add_low_rank(job, B::low_rank(), scratch.sums, tile, n);

@@ -12,6 +12,7 @@
 
 #include "kernels/cpu/layout.h"
 #include "kernels/cpu/linear.h"
+#include "kernels/cpu/low_rank_tiles_inl.h"
 
 namespace deltad::cpu {
 namespace {
@@ -45,9 +46,48 @@ struct Sums {
   int64_t tile_stride;  // floats
 };
 
+// Memory that will be read soon.
+struct Range {
+  const char* at;
+  int64_t bytes;
+};
+
+// What low-rank groups will read, to be fetched beside tiles [tile, tile + tiles): B of these
+// tiles, then as large a share of what comes next as these tiles are of all. Calls add(Range) at
+// most kLowRankRanges times a group.
+constexpr int64_t kLowRankRanges = 2;
+template <typename Add>
+void for_low_rank_ranges(const LinearJob& job, int64_t tile, int64_t tiles, Add add) {
+  if (job.low_rank_count == 0) return;
+  for (int32_t g = 0; g < job.low_rank_count; ++g) {
+    const LowRank& factors = job.low_rank[g].factors;
+    int64_t first = INT64_MAX, last = 0;
+    for (int32_t p = 0; p < factors.part_count; ++p) {
+      const LowRankPart& part = factors.parts[p];
+      const TileRange of = tiles_of_part(part, tile, tiles);
+      if (of.begin == of.end) continue;
+      first = smaller(first, part.b + of.begin * part.b_step);
+      const int64_t after = part.b + (of.end - 1) * part.b_step + low_rank_tile_values(part.rank);
+      if (after > last) last = after;
+    }
+    if (first < last)
+      add(Range{reinterpret_cast<const char*>(factors.b + first),
+                (last - first) * static_cast<int64_t>(sizeof *factors.b)});
+  }
+  constexpr int kShift = 20;
+  const int64_t begin = (tile << kShift) / job.tiles, end = ((tile + tiles) << kShift) / job.tiles;
+  for (int32_t g = 0; g < job.low_rank_count; ++g) {
+    const LowRank& factors = job.low_rank[g].factors;
+    const int64_t from = (factors.next_bytes * begin) >> kShift;
+    const int64_t bytes = ((factors.next_bytes * end) >> kShift) - from;
+    if (bytes > 0) add(Range{static_cast<const char*>(factors.next) + from, bytes});
+  }
+}
+
 // B·t of all low-rank groups on tiles [tile, tile + tiles), to which `sums` belong.
 inline void add_low_rank(const LinearJob& job, const LowRankKernels& kernels, Sums sums,
                          int64_t tile, int64_t tiles) {
+  if (job.await_t != nullptr) job.await_t(job.await_context);
   for (int32_t g = 0; g < job.low_rank_count; ++g) {
     const LowRankGroup& group = job.low_rank[g];
     kernels.expand(group, group.first_row, group.end_row, sums.at + group.first_row * kTileRows,

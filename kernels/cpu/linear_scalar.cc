@@ -62,6 +62,7 @@ void row_tile(const LinearJob& job, const LinearGroup* group, int32_t r, int64_t
 
 void run(const LinearJob& job, const void*, void*, int64_t first_tile, int64_t end_tile) {
   const int step = job.epilogue == LinearEpilogue::kSiluGate ? 2 : 1;
+  if (job.await_t != nullptr) job.await_t(job.await_context);
   for (int64_t tile = first_tile; tile < end_tile; tile += step) {
     int32_t g = 0;
     for (int32_t r = 0; r < job.m; ++r) {

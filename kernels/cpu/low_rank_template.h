@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/layout.h"
 #include "kernels/cpu/low_rank.h"
+#include "kernels/cpu/low_rank_tiles_inl.h"
 
 namespace deltad::cpu {
 namespace {
@@ -23,6 +24,8 @@ struct DotFp32 {
     return Lanes::fma(a, x, acc);
   }
 };
+
+constexpr bool kWideRegisters = Lanes::kRegisters >= 32;
 
 // t of R ranks and P rows: one sum a pair, so that it does not matter which are worked out
 // together.
@@ -56,24 +59,33 @@ void shrink_block(const LowRankGroup& group, const void* const* x, int64_t colum
   }
 }
 
+// Ranks from `rank` on for P rows: R at once, then the rest half as many at once.
+template <typename Dot, int R, int P>
+void shrink_ranks(const LowRankGroup& group, const void* const* x, int64_t columns, int32_t rank,
+                  int32_t end_rank, int32_t row) {
+  for (; rank + R <= end_rank; rank += R) shrink_block<Dot, R, P>(group, x, columns, rank, row);
+  if constexpr (R > 1)
+    if (rank < end_rank) shrink_ranks<Dot, R / 2, P>(group, x, columns, rank, end_rank, row);
+}
+
+// Rows from `row` on, as ranks: P at once, then half as many.
 template <typename Dot, int P>
 void shrink_rows(const LowRankGroup& group, const void* const* x, int64_t columns,
-                 int32_t first_rank, int32_t end_rank, int32_t row) {
-  constexpr int kRanks = Lanes::kRegisters >= 32 && P == 1 ? 8 : Lanes::kRegisters >= 32 ? 4 : 2;
-  int32_t k = first_rank;
-  for (; k + kRanks <= end_rank; k += kRanks)
-    shrink_block<Dot, kRanks, P>(group, x, columns, k, row);
-  for (; k < end_rank; ++k) shrink_block<Dot, 1, P>(group, x, columns, k, row);
+                 int32_t first_rank, int32_t end_rank, int32_t row, int32_t end_row) {
+  constexpr int kMost = kWideRegisters ? 16 : 4;  // sums that the registers hold
+  constexpr int kRanks = kMost / P < 8 ? kMost / P : 8;
+  for (; row + P <= end_row; row += P)
+    shrink_ranks<Dot, kRanks, P>(group, x, columns, first_rank, end_rank, row);
+  if constexpr (P > 1)
+    if (row < end_row)
+      shrink_rows<Dot, P / 2>(group, x, columns, first_rank, end_rank, row, end_row);
 }
 
 template <typename Dot>
 void shrink(const LowRankGroup& group, const void* const* x, int64_t columns, int32_t first_rank,
             int32_t end_rank, int32_t first_row, int32_t end_row) {
-  constexpr int kRows = Lanes::kRegisters >= 32 ? 4 : 2;
-  int32_t r = first_row;
-  for (; r + kRows <= end_row; r += kRows)
-    shrink_rows<Dot, kRows>(group, x, columns, first_rank, end_rank, r);
-  for (; r < end_row; ++r) shrink_rows<Dot, 1>(group, x, columns, first_rank, end_rank, r);
+  shrink_rows<Dot, kWideRegisters ? 4 : 2>(group, x, columns, first_rank, end_rank, first_row,
+                                           end_row);
 }
 
 // One tile and P rows, whose sums and values of t lie `to` and `t` on.
@@ -82,30 +94,43 @@ void expand_block(const uint16_t* b, int32_t rank, const float* t, int64_t ranks
   Lanes::F acc[P];
 #pragma GCC unroll 8
   for (int p = 0; p < P; ++p) acc[p] = Lanes::set1(0.0f);
-  for (int32_t k = 0; k < rank; ++k, b += kTileRows) {
-    const Lanes::F w = Lanes::load_bf16(b);
+  const auto add = [&](const Lanes::F& w, int32_t k) {
 #pragma GCC unroll 8
     for (int p = 0; p < P; ++p) acc[p] = Lanes::fma(w, Lanes::set1(t[p * ranks + k]), acc[p]);
+  };
+  int32_t k = 0;
+  for (; k + 2 <= rank; k += 2, b += 2 * kTileRows) {
+    add(Lanes::first_of_pairs(b), k);
+    add(Lanes::second_of_pairs(b), k + 1);
   }
+  if (k < rank) add(Lanes::first_of_pairs(b), k);
 #pragma GCC unroll 8
   for (int p = 0; p < P; ++p)
     Lanes::store(to + p * kTileRows, Lanes::add(Lanes::load(to + p * kTileRows), acc[p]));
 }
 
+// One tile and `rows` rows: P at once, then half as many.
+template <int P>
+void expand_rows(const uint16_t* b, int32_t rank, const float* t, int64_t ranks, float* to,
+                 int32_t rows) {
+  for (; rows >= P; rows -= P, t += P * ranks, to += P * kTileRows)
+    expand_block<P>(b, rank, t, ranks, to);
+  if constexpr (P > 1)
+    if (rows > 0) expand_rows<P / 2>(b, rank, t, ranks, to, rows);
+}
+
 inline void expand(const LowRankGroup& group, int32_t first_row, int32_t end_row, float* sums,
                    int64_t tile_stride, int64_t tile, int64_t tiles) {
-  constexpr int kRows = Lanes::kRegisters >= 32 ? 8 : 2;
   const int64_t ranks = group.factors.ranks;
-  for (int64_t i = 0; i < tiles; ++i) {
-    const LowRankTile& of = group.factors.tiles[tile + i];
-    if (of.rank == 0) continue;
-    const uint16_t* b = group.factors.b + of.at;
-    const float* t = group.t + (first_row - group.first_row) * ranks + of.first;
-    float* to = sums + i * tile_stride;
-    int32_t r = first_row;
-    for (; r + kRows <= end_row; r += kRows, t += kRows * ranks, to += kRows * kTileRows)
-      expand_block<kRows>(b, of.rank, t, ranks, to);
-    for (; r < end_row; ++r, t += ranks, to += kTileRows) expand_block<1>(b, of.rank, t, ranks, to);
+  for (int32_t p = 0; p < group.factors.part_count; ++p) {
+    const LowRankPart& part = group.factors.parts[p];
+    const TileRange of = tiles_of_part(part, tile, tiles);
+    for (int64_t i = of.begin; i < of.end; ++i) {
+      expand_rows<kWideRegisters ? 8 : 2>(
+          group.factors.b + part.b + i * part.b_step, part.rank,
+          group.t + (first_row - group.first_row) * ranks + part.first, ranks,
+          sums + (part.first_tile + (i << part.shift) - tile) * tile_stride, end_row - first_row);
+    }
   }
 }
 

@@ -175,16 +175,20 @@ void WorkerTeam::run_erased(void (*work)(void* context, int worker), void* conte
   state.await_others([&] { return state.busy.load(std::memory_order_acquire) == 0; });
 }
 
-void WorkerTeam::barrier() {
+uint32_t WorkerTeam::arrive() {
   State& state = *state_;
-  if (state.size == 1) return;
   const uint32_t before = state.passed.load(std::memory_order_relaxed);
   if (state.arrived.fetch_add(1, std::memory_order_acq_rel) == state.size - 1) {
     state.arrived.store(0, std::memory_order_relaxed);
     state.passed.store(before + 1, std::memory_order_release);
-    return;
   }
-  state.await_others([&] { return state.passed.load(std::memory_order_acquire) != before; });
+  return before;
+}
+
+void WorkerTeam::await(uint32_t arrival) const {
+  const State& state = *state_;
+  const auto passed = [&] { return state.passed.load(std::memory_order_acquire) != arrival; };
+  if (!passed()) state.await_others(passed);
 }
 
 }  // namespace deltad

@@ -33,7 +33,12 @@ class WorkerTeam {
                const_cast<void*>(static_cast<const void*>(&work)));
   }
   // Inside run(): returns when every worker of the team has called it.
-  void barrier();
+  void barrier() { await(arrive()); }
+  // barrier() in two halves, for what a worker can do meanwhile. arrive() says that this worker is
+  // here; await(), given what arrive() returned, returns when all are, and at once if asked again.
+  // A worker awaits, or returns from the run, before it arrives once more.
+  uint32_t arrive();
+  void await(uint32_t arrival) const;
 
  private:
   void run_erased(void (*work)(void* context, int worker), void* context);

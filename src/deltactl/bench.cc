@@ -1,7 +1,8 @@
 // deltactl bench: tokens a second of prefill and generation for the base, for each variant, and for
-// a batch in which every row belongs to another variant; and the weight traffic as a share of this
-// machine's memory bandwidth, measured in the same run. Runs take turns within a repetition, so
-// that a change of the machine's speed hits all alike; medians are reported. Steps the transformer
+// a batch in which every row belongs to another variant; what generation costs beside as many rows
+// of the base; and the weight traffic as a share of this machine's memory bandwidth, measured in
+// the same run. Runs take turns, in generation after every step, so that a change of the machine's
+// speed hits all alike; medians are reported, in generation of the steps. Steps the transformer
 // itself: no sampling, no scheduling, tokens are made up (what a token is does not change its
 // cost).
 #include <fmt/format.h>
@@ -10,6 +11,8 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <functional>
+#include <set>
 
 #include "deltactl/commands.h"
 #include "deltactl/console.h"
@@ -33,6 +36,10 @@ struct Run {
   int64_t step_bytes = 0;            // weights that one generating step reads
   std::unique_ptr<DirectRunner> runner;
   std::vector<double> prefill, generate;  // tokens a second, one a repetition
+  std::vector<double> steps;              // seconds of each generating step of this repetition
+  // Generation beside the base with as many rows, minus 1; one a repetition, empty for the base.
+  std::vector<double> beside_base;
+  bool base() const { return names.size() == 1 && !variants.front(); }
 };
 
 double median(std::vector<double> values) {
@@ -90,7 +97,7 @@ std::vector<Run> plan_runs(const Options& options, const ModelSession& session) 
   std::vector<Run> runs;
   const int64_t base_bytes = static_cast<int64_t>(session.base->backend->weight_bytes());
   const auto add = [&](std::vector<std::string> names, std::vector<VariantRef> variants) {
-    Run run{std::move(names), std::move(variants), base_bytes, nullptr, {}, {}};
+    Run run{std::move(names), std::move(variants), base_bytes, nullptr, {}, {}, {}, {}};
     std::vector<const Variant*> counted;
     for (const VariantRef& v : run.variants) {
       if (!v || std::find(counted.begin(), counted.end(), v.get()) != counted.end()) continue;
@@ -121,13 +128,13 @@ int32_t made_up_token(int64_t i, int64_t vocab) {
   return static_cast<int32_t>((i * 7919 + 13) % vocab);
 }
 
-Status measure(const Options& options, const ModelConfig& config, Run* run) {
+Status measure_prefill(const Options& options, const ModelConfig& config, Run* run) {
   const int64_t batch = static_cast<int64_t>(run->variants.size());
   run->runner->reset();
   std::vector<int32_t> ids(static_cast<size_t>(options.prompt));
   for (int64_t i = 0; i < options.prompt; ++i)
     ids[static_cast<size_t>(i)] = made_up_token(i, config.vocab);
-  TimePoint start = Clock::real().now();
+  const TimePoint start = Clock::real().now();
   for (int64_t s = 0; s < batch; ++s) {
     for (int64_t at = 0; at < options.prompt; at += options.chunk) {
       const int64_t n = std::min(options.chunk, options.prompt - at);
@@ -139,17 +146,46 @@ Status measure(const Options& options, const ModelConfig& config, Run* run) {
   }
   run->prefill.push_back(static_cast<double>(batch * options.prompt) /
                          seconds(Clock::real().now() - start));
-
-  std::vector<int32_t> next(static_cast<size_t>(batch));
-  start = Clock::real().now();
-  for (int64_t i = 0; i < options.generate; ++i) {
-    for (int64_t s = 0; s < batch; ++s)
-      next[static_cast<size_t>(s)] = made_up_token(i * batch + s, config.vocab);
-    RETURN_IF_ERROR(run->runner->step(next).status());
-  }
-  run->generate.push_back(static_cast<double>(batch * options.generate) /
-                          seconds(Clock::real().now() - start));
   return Status();
+}
+
+// The i-th step after the prompt.
+Status measure_step(const ModelConfig& config, int64_t i, Run* run) {
+  const size_t batch = run->variants.size();
+  std::vector<int32_t> next(batch);
+  for (size_t s = 0; s < batch; ++s)
+    next[s] =
+        made_up_token(i * static_cast<int64_t>(batch) + static_cast<int64_t>(s), config.vocab);
+  const TimePoint start = Clock::real().now();
+  RETURN_IF_ERROR(run->runner->step(next).status());
+  run->steps.push_back(seconds(Clock::real().now() - start));
+  return Status();
+}
+
+// One repetition of all runs.
+Status measure(const Options& options, const ModelConfig& config, std::vector<Run>* runs,
+               const std::function<void()>& done) {
+  for (Run& r : *runs) {
+    RETURN_IF_ERROR(measure_prefill(options, config, &r));
+    done();
+  }
+  for (int64_t i = 0; i < options.generate; ++i) {
+    for (Run& r : *runs) RETURN_IF_ERROR(measure_step(config, i, &r));
+    done();
+  }
+  for (Run& r : *runs) {
+    r.generate.push_back(static_cast<double>(r.variants.size()) / median(std::move(r.steps)));
+    r.steps.clear();
+  }
+  for (Run& r : *runs)
+    for (const Run& base : *runs)
+      if (!r.base() && base.base() && base.variants.size() == r.variants.size())
+        r.beside_base.push_back(r.generate.back() / base.generate.back() - 1);
+  return Status();
+}
+
+size_t different(const std::vector<std::string>& names) {
+  return std::set<std::string>(names.begin(), names.end()).size();
 }
 
 void print_table(const Options& options, const std::vector<Run>& runs, double bandwidth,
@@ -158,16 +194,19 @@ void print_table(const Options& options, const std::vector<Run>& runs, double ba
              human_bytes(resident_bytes()));
   fmt::print("{} prompt and {} generated tokens, {} threads, medians of {}\n\n", options.prompt,
              options.generate, threads, options.repeat);
-  fmt::print("{:<24} {:>5} {:>14} {:>14} {:>14}\n", "variants", "batch", "prefill tok/s",
-             "generate tok/s", "weights GB/s");
+  fmt::print("{:<24} {:>5} {:>14} {:>14} {:>9} {:>14}\n", "variants", "batch", "prefill tok/s",
+             "generate tok/s", "vs base", "weights GB/s");
   for (const Run& run : runs) {
     const double generate = median(run.generate);
     const double rate =
         generate / static_cast<double>(run.variants.size()) * static_cast<double>(run.step_bytes);
     const std::string label =
-        run.names.size() == 1 ? run.names[0] : fmt::format("{} different", run.names.size());
-    fmt::print("{:<24} {:>5} {:>14.1f} {:>14.1f} {:>8.1f} ({:.0f} %)\n", label, run.variants.size(),
-               median(run.prefill), generate, rate / 1e9, 100 * rate / bandwidth);
+        run.names.size() == 1 ? run.names[0] : fmt::format("{} different", different(run.names));
+    const std::string beside =
+        run.base() ? "" : fmt::format("{:+.1f} %", 100 * median(run.beside_base));
+    fmt::print("{:<24} {:>5} {:>14.1f} {:>14.1f} {:>9} {:>8.1f} ({:.0f} %)\n", label,
+               run.variants.size(), median(run.prefill), generate, beside, rate / 1e9,
+               100 * rate / bandwidth);
   }
 }
 
@@ -183,14 +222,14 @@ Result<int> run(const Options& options) {
                                      r.variants, options.prompt + options.generate, options.chunk));
   }
   ProgressBar bar("measuring");
-  const int64_t total = (options.repeat + 1) * static_cast<int64_t>(runs.size());
-  for (int64_t repeat = -1, done = 0; repeat < options.repeat;
-       ++repeat) {  // the first one warms up
-    for (Run& r : runs) {
-      RETURN_IF_ERROR(measure(options, session.base->config(), &r));
-      if (repeat < 0) r.prefill.clear(), r.generate.clear();
-      bar.update(++done, total);
-    }
+  const int64_t total =
+      (options.repeat + 1) * (static_cast<int64_t>(runs.size()) + options.generate);
+  int64_t done = 0;
+  for (int64_t repeat = -1; repeat < options.repeat; ++repeat) {  // the first one warms up
+    RETURN_IF_ERROR(
+        measure(options, session.base->config(), &runs, [&] { bar.update(++done, total); }));
+    if (repeat >= 0) continue;
+    for (Run& r : runs) r.prefill.clear(), r.generate.clear(), r.beside_base.clear();
   }
   if (!options.json) {
     print_table(options, runs, bandwidth, threads, backend.description());
@@ -207,6 +246,8 @@ Result<int> run(const Options& options) {
          {"threads", threads},
          {"prefill_tokens_per_s", median(r.prefill)},
          {"generate_tokens_per_s", generate},
+         {"generate_beside_base",
+          r.base() ? nlohmann::ordered_json() : nlohmann::ordered_json(median(r.beside_base))},
          {"weight_bytes_per_s",
           generate / static_cast<double>(r.variants.size()) * static_cast<double>(r.step_bytes)}});
   }

@@ -122,3 +122,7 @@ def test_bench_reports_json():
     assert kinds == [(("base",), 1), (("base",), 2), (("llama-row-1",), 1), (("llama-matrix-2",), 1),
                      (("llama-matrix-2", "llama-row-1"), 2)]
     assert all(r["prefill_tokens_per_s"] > 0 and r["generate_tokens_per_s"] > 0 for r in report["runs"])
+    base = {r["batch"]: r["generate_tokens_per_s"] for r in report["runs"] if r["variants"] == ["base"]}
+    for r in report["runs"]:  # one repetition: its ratio is that of the figures themselves
+        expected = None if r["variants"] == ["base"] else r["generate_tokens_per_s"] / base[r["batch"]] - 1
+        assert r["generate_beside_base"] == expected

@@ -1,6 +1,7 @@
 // CpuOps::linear: turns a batch's row groups into jobs for kernels/cpu/linear (one for all rows
 // that read the base's matrix, one for each group with a matrix of its own) and divides each job's
-// output tiles among the workers. Before those, the shrink step of low-rank groups is divided.
+// output tiles among the workers. Before those, the shrink step of low-rank groups is divided; its
+// results are awaited only when the first tiles' base product is there.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -60,6 +61,13 @@ void shrink_share(const LinearJob& job, Isa isa, int worker, int size) {
     share.end -= units;
   }
 }
+
+// This worker's arrival at the point that all must have reached before t is read.
+struct Arrival {
+  const WorkerTeam* team;
+  uint32_t ticket;
+  void await() const { team->await(ticket); }
+};
 
 char* at(const Buffer& buffer, size_t offset) { return static_cast<char*>(buffer.data()) + offset; }
 
@@ -131,9 +139,8 @@ void CpuOps::linear(TensorView out, TensorView x, WeightId weight, std::span<con
       s.groups.push_back(to);
       ++job.group_count;
     }
-    if (delta != nullptr && delta->low_rank) {
-      s.low_rank.push_back(
-          {job.m, job.m + (g.end_row - g.first_row), delta->low_rank->factors(), nullptr});
+    if (delta != nullptr && delta->low_rank.ranks > 0) {
+      s.low_rank.push_back({job.m, job.m + (g.end_row - g.first_row), delta->low_rank, nullptr});
       ++job.low_rank_count;
     }
     for (int32_t r = g.first_row; r < g.end_row; ++r) {
@@ -202,13 +209,22 @@ void CpuOps::linear(TensorView out, TensorView x, WeightId weight, std::span<con
                       static_cast<int32_t>(share.end));
     }
     for (const LinearScratch::Piece& p : s.pieces) shrink_share(p.job, isa_, worker, size);
-    if (!alone || !s.low_rank.empty()) team_.barrier();
+    // What was prepared together is needed at once, t only when the first sums are there.
+    const Arrival arrival{&team_, team_.arrive()};
+    if (!alone) arrival.await();
     for (const LinearScratch::Piece& p : s.pieces) {
       const Share tiles = share_of(p.job.tiles, gate ? 2 : 1, worker, size);
       const char* from = alone ? at(mine, own + p.prepared_at) : at(s.prepared, p.prepared_at);
-      kernels.run(p.job, from, mine.data(), tiles.begin, tiles.end);
+      LinearJob job = p.job;
+      if (alone && job.low_rank_count > 0) {
+        job.await_t = [](const void* context) { static_cast<const Arrival*>(context)->await(); };
+        job.await_context = &arrival;
+      }
+      kernels.run(job, from, mine.data(), tiles.begin, tiles.end);
     }
   });
+  for (const RowGroup& g : groups)
+    if (const CpuVariantWeights* v = variant(g.slot)) v->prefetch_after(weight);
 }
 
 }  // namespace deltad

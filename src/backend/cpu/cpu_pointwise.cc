@@ -47,15 +47,14 @@ void CpuOps::embed(TensorView out, WeightId embedding, std::span<const int32_t> 
       const CpuMatrix& matrix = matrix_of(variant(group.slot), weights_, embedding);
       CHECK(matrix.columns == columns, "out is as wide as the embedding");
       const CpuVariantWeights* v = variant(group.slot);
-      const CpuLowRank* low_rank = v == nullptr ? nullptr : v->delta(embedding).low_rank.get();
+      const cpu::LowRank low_rank = v == nullptr ? cpu::LowRank{} : v->delta(embedding).low_rank;
       for (int64_t r = std::max<int64_t>(begin, group.first_row);
            r < std::min<int64_t>(end, group.end_row); ++r) {
         const int32_t id = ids[static_cast<size_t>(r)];
         CHECK(id >= 0 && id < matrix.rows, "ids are below the vocabulary");
         cpu::unpack_row(out.row<float>(r), matrix.storage.as<uint16_t>(), id, columns,
                         matrix.padded_columns);
-        if (low_rank != nullptr)
-          cpu::add_low_rank_row(out.row<float>(r), low_rank->factors(), id, columns);
+        if (low_rank.ranks > 0) cpu::add_low_rank_row(out.row<float>(r), low_rank, id, columns);
       }
     }
   });

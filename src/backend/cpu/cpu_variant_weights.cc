@@ -15,21 +15,43 @@ using cpu::kTileRows;
 
 namespace {
 
-// The part that a tile of the weight belongs to.
-int part_of_tile(const WeightSpec& spec, int64_t tile) {
-  const auto parts = static_cast<int>(spec.parts.size());
-  if (spec.interleaved) return static_cast<int>(tile % parts);
-  for (int p = parts - 1; p > 0; --p)
-    if (tile * kTileRows >= spec.part_offset(p)) return p;
-  return 0;
+// Fills in where the tiles and the ranks of each part lie, B in the order of the weight's tiles.
+// Returns the values of B.
+int64_t lay_out(const WeightSpec& spec, std::vector<cpu::LowRankPart>* parts) {
+  int64_t values = 0, pair = 0;
+  int32_t rank = 0;
+  for (const cpu::LowRankPart& part : *parts) pair += cpu::low_rank_tile_values(part.rank);
+  for (size_t p = 0; p < parts->size(); ++p) {
+    cpu::LowRankPart& part = (*parts)[p];
+    const int64_t of_tile = cpu::low_rank_tile_values(part.rank);
+    part.tiles = static_cast<int32_t>(WeightSpec::pad(spec.parts[p].rows) / kTileRows);
+    part.first_tile =
+        static_cast<int32_t>(spec.interleaved ? static_cast<int64_t>(p)
+                                              : spec.part_offset(static_cast<int>(p)) / kTileRows);
+    part.shift = spec.interleaved ? 1 : 0;
+    part.first = rank;
+    part.b =
+        spec.interleaved ? (p == 0 ? 0 : cpu::low_rank_tile_values(parts->front().rank)) : values;
+    part.b_step = spec.interleaved ? pair : of_tile;
+    rank += part.rank;
+    values += part.tiles * of_tile;
+  }
+  return values;
 }
 
-// Values of B in tiles.
-int64_t low_rank_values(const WeightSpec& spec, const CpuMatrix& m, const CpuLowRank& low) {
-  int64_t values = 0;
-  for (int64_t t = 0; t < m.padded_rows / kTileRows; ++t)
-    values += low.parts[static_cast<size_t>(part_of_tile(spec, t))].rank * kTileRows;
-  return values;
+int32_t ranks_of(const CpuLowRank& low) {
+  return low.parts.empty() ? 0 : low.parts.back().first + low.parts.back().rank;
+}
+
+// All that the linear layer reads before the weight's first output lies in one piece.
+struct Together {
+  const char* at;
+  int64_t bytes;
+};
+Together read_first(const cpu::LowRank& low) {
+  const auto* from = reinterpret_cast<const char*>(low.parts);
+  const auto* end = reinterpret_cast<const char*>(low.a + low.ranks * low.a_stride);
+  return {from, end - from};
 }
 
 }  // namespace
@@ -43,7 +65,8 @@ struct CpuVariantWeights::Plan {
     std::array<ArenaPlan::Place, kMaxLevels> alpha_at, bits_at;
     ArenaPlan::Place dense_at;
     CpuLowRank low_rank;  // without storage; no parts: none
-    ArenaPlan::Place a_at, scale_at, b_at, tiles_at;
+    int64_t b_values = 0;
+    ArenaPlan::Place used_parts_at, scale_at, a_at, b_at;
   };
   std::vector<Weight> weights;  // index: WeightId
   ArenaPlan arena;
@@ -93,14 +116,11 @@ Result<CpuVariantWeights::Plan> CpuVariantWeights::plan(const CpuWeights& base,
     }
     if (!weight.low_rank.parts.empty()) {
       const CpuLowRank& low = weight.low_rank;
-      const auto ranks = static_cast<size_t>(low.ranks());
+      const auto ranks = static_cast<size_t>(ranks_of(low));
+      weight.used_parts_at = plan.arena.add(low.parts.size() * sizeof(cpu::LowRankPart));
       weight.scale_at = plan.arena.add(ranks * sizeof(float));
       weight.a_at = plan.arena.add(ranks * static_cast<size_t>(low.a_stride) * sizeof(uint16_t));
-      weight.tiles_at =
-          plan.arena.add(static_cast<size_t>(m.padded_rows / kTileRows) * sizeof(cpu::LowRankTile));
-      weight.b_at = plan.arena.add(
-          static_cast<size_t>(low_rank_values(base.spec(static_cast<WeightId>(id)), m, low)) *
-          sizeof(uint16_t));
+      weight.b_at = plan.arena.add(static_cast<size_t>(weight.b_values) * sizeof(uint16_t));
     }
     if (!weight.replaced.empty())
       weight.dense_at =
@@ -126,18 +146,15 @@ Status CpuVariantWeights::plan_low_rank(const CpuWeights& base, const VariantCon
     if (!weight.replaced.empty() && weight.replaced[part])
       return invalid_argument(fmt::format("{} is replaced and has low-rank factors", name));
     weight.low_rank.parts.resize(spec.parts.size());
-    CpuLowRank::Part& to = weight.low_rank.parts[part];
+    cpu::LowRankPart& to = weight.low_rank.parts[part];
     if (to.rank > 0) return invalid_argument(fmt::format("{} is given factors twice", name));
     to.rank = static_cast<int32_t>(low.rank);
     constexpr int64_t kPadding = cpu::kLowRankPadding;
     weight.low_rank.a_stride = (spec.columns + kPadding - 1) / kPadding * kPadding;
   }
-  for (Plan::Weight& weight : plan->weights) {
-    int32_t first = 0;
-    for (CpuLowRank::Part& part : weight.low_rank.parts) {
-      part.first = first;
-      first += part.rank;
-    }
+  for (size_t id = 0; id < plan->weights.size(); ++id) {
+    Plan::Weight& weight = plan->weights[id];
+    weight.b_values = lay_out(base.spec(static_cast<WeightId>(id)), &weight.low_rank.parts);
   }
   return {};
 }
@@ -162,22 +179,6 @@ void CpuVariantWeights::place(const Plan& plan) {
     CpuWeightDelta& delta = deltas_[id];
     for (size_t l = 0; l < static_cast<size_t>(weight.levels); ++l)
       delta.levels.push_back({arena_.at(weight.bits_at[l]), arena_.at(weight.alpha_at[l])});
-    if (!weight.low_rank.parts.empty()) {
-      CpuLowRank low = weight.low_rank;
-      low.a = arena_.at(weight.a_at);
-      low.scale = arena_.at(weight.scale_at);
-      low.b = arena_.at(weight.b_at);
-      low.tiles = arena_.at(weight.tiles_at);
-      const WeightSpec& spec = base_.spec(static_cast<WeightId>(id));
-      int64_t at = 0;
-      for (size_t t = 0; t < low.tiles.bytes() / sizeof(cpu::LowRankTile); ++t) {
-        const CpuLowRank::Part& part =
-            low.parts[static_cast<size_t>(part_of_tile(spec, static_cast<int64_t>(t)))];
-        low.tiles.as<cpu::LowRankTile>()[t] = {at, part.first, part.rank};
-        at += part.rank * kTileRows;
-      }
-      delta.low_rank = std::make_shared<const CpuLowRank>(std::move(low));
-    }
     if (weight.replaced.empty()) continue;
     CpuMatrix dense = weight.dense;
     dense.storage = arena_.at(weight.dense_at);
@@ -188,6 +189,42 @@ void CpuVariantWeights::place(const Plan& plan) {
     }
     delta.dense = std::make_shared<const CpuMatrix>(dense);
   }
+  place_low_rank(plan);
+}
+
+// From the last weight to the first, for each to know what comes next.
+void CpuVariantWeights::place_low_rank(const Plan& plan) {
+  Together next{};
+  for (size_t id = plan.weights.size(); id-- > 0;) {
+    const Plan::Weight& weight = plan.weights[id];
+    if (weight.low_rank.parts.empty()) continue;
+    CpuLowRank& low = low_rank_[id] = weight.low_rank;
+    low.used_parts = arena_.at(weight.used_parts_at);
+    low.scale = arena_.at(weight.scale_at);
+    low.a = arena_.at(weight.a_at);
+    low.b = arena_.at(weight.b_at);
+    auto* used = low.used_parts.as<cpu::LowRankPart>();
+    const auto end = std::copy_if(low.parts.begin(), low.parts.end(), used,
+                                  [](const cpu::LowRankPart& part) { return part.rank > 0; });
+    deltas_[id].low_rank = {ranks_of(low),
+                            static_cast<int32_t>(end - used),
+                            used,
+                            low.scale.as<float>(),
+                            low.a.as<uint16_t>(),
+                            low.a_stride,
+                            low.b.as<uint16_t>(),
+                            next.at,
+                            next.bytes};
+    next = read_first(deltas_[id].low_rank);
+  }
+}
+
+void CpuVariantWeights::prefetch_after(WeightId weight) const {
+  const auto first = static_cast<size_t>(weight) + 1;
+  const size_t end = std::min(first + 2, deltas_.size());
+  for (size_t id = first; id < end; ++id)
+    for (size_t line = 0; line < sizeof(CpuWeightDelta); line += 64)
+      __builtin_prefetch(reinterpret_cast<const char*>(&deltas_[id]) + line);
 }
 
 Result<const CpuSignLevel*> CpuVariantWeights::level_of(WeightId weight, int part,
@@ -243,21 +280,21 @@ Status CpuVariantWeights::put_low_rank(WeightId weight, int part, float scale, c
   RETURN_IF_ERROR(base_.check_place(weight, part));
   const WeightSpec& spec = base_.spec(weight);
   const auto p = static_cast<size_t>(part);
-  const CpuLowRank* low = delta(weight).low_rank.get();
-  if (low == nullptr || low->parts[p].rank == 0)
+  const CpuLowRank& low = low_rank_[static_cast<size_t>(weight)];
+  if (low.parts.empty() || low.parts[p].rank == 0)
     return invalid_argument(fmt::format("{}: this variant was made without low-rank factors for it",
                                         spec.parts[p].name));
-  const CpuLowRank::Part& ranks = low->parts[p];
+  const cpu::LowRankPart& ranks = low.parts[p];
   for (int32_t k = 0; k < ranks.rank; ++k) {
-    low->scale.as<float>()[ranks.first + k] = scale;
-    uint16_t* to = low->a.as<uint16_t>() + (ranks.first + k) * low->a_stride;
+    low.scale.as<float>()[ranks.first + k] = scale;
+    uint16_t* to = low.a.as<uint16_t>() + (ranks.first + k) * low.a_stride;
     for (int64_t c = 0; c < spec.columns; ++c) to[c] = f32_to_bf16(a[k * spec.columns + c]);
   }
   for (int64_t r = 0; r < spec.parts[p].rows; ++r) {
-    const int64_t row = packed_row(spec, part, r);
-    uint16_t* to = low->b.as<uint16_t>() + low->tiles.as<cpu::LowRankTile>()[row / kTileRows].at +
-                   row % kTileRows;
-    for (int32_t k = 0; k < ranks.rank; ++k) to[k * kTileRows] = f32_to_bf16(b[r * ranks.rank + k]);
+    uint16_t* to =
+        low.b.as<uint16_t>() + ranks.b + r / kTileRows * ranks.b_step + r % kTileRows * 2;
+    for (int32_t k = 0; k < ranks.rank; ++k)
+      to[k / 2 * 2 * kTileRows + k % 2] = f32_to_bf16(b[r * ranks.rank + k]);
   }
   return {};
 }

@@ -22,30 +22,22 @@ struct CpuSignLevel {
   MemoryPiece alpha;  // fp32 [padded rows]; 0 where a part has no such level
 };
 
-// Low-rank factors of a (fused) weight, as kernels/cpu/low_rank.h has them.
+// Memory of the low-rank factors of a (fused) weight, as kernels/cpu/low_rank.h has them.
 struct CpuLowRank {
-  struct Part {
-    int32_t first = 0, rank = 0;  // ranks [first, first + rank) are this part's
-  };
-  std::vector<Part> parts;
-  MemoryPiece a, scale, b, tiles;
+  std::vector<cpu::LowRankPart> parts;  // one a part of the weight; rank 0: no factors
   int64_t a_stride = 0;
-
-  int32_t ranks() const { return parts.back().first + parts.back().rank; }
-  cpu::LowRank factors() const {
-    return {ranks(),           a.as<uint16_t>(), a_stride,
-            scale.as<float>(), b.as<uint16_t>(), tiles.as<cpu::LowRankTile>()};
-  }
+  MemoryPiece used_parts, scale, a, b;
 };
 
-// What one variant does to one weight.
-struct CpuWeightDelta {
+// What one variant does to one weight. Every step reads all of these once, and only these before
+// the values themselves.
+struct alignas(64) CpuWeightDelta {
   std::vector<CpuSignLevel> levels;  // empty: no sign part
   // Not null: replaces the base's weight. Levels add to it (their α is 0 in the replaced parts), so
   // a fused weight may have one part replaced and another compressed.
   std::shared_ptr<const CpuMatrix> dense;
-  std::shared_ptr<const CpuLowRank> low_rank;  // adds to it, as the levels do
-  bool nothing() const { return levels.empty() && !dense && !low_rank; }
+  cpu::LowRank low_rank;  // adds to it, as the levels do; ranks 0: none
+  bool nothing() const { return levels.empty() && !dense && low_rank.ranks == 0; }
 };
 
 class CpuVariantWeights final : public VariantWeights {
@@ -72,18 +64,23 @@ class CpuVariantWeights final : public VariantWeights {
   const CpuWeightDelta& delta(WeightId weight) const {
     return deltas_[static_cast<size_t>(weight)];
   }
+  // Calls for the deltas of the two weights after this one, which no cache holds by their turn.
+  void prefetch_after(WeightId weight) const;
 
  private:
   struct Plan;
-  explicit CpuVariantWeights(const CpuWeights& base) : base_(base), deltas_(base.count()) {}
+  explicit CpuVariantWeights(const CpuWeights& base)
+      : base_(base), deltas_(base.count()), low_rank_(base.count()) {}
   static Result<Plan> plan(const CpuWeights& base, const VariantContent& content);
   static Status plan_low_rank(const CpuWeights& base, const VariantContent& content, Plan* plan);
   void place(const Plan& plan);
+  void place_low_rank(const Plan& plan);
   Result<const CpuSignLevel*> level_of(WeightId weight, int part, int level) const;
 
   const CpuWeights& base_;
   Arena arena_;
   std::vector<CpuWeightDelta> deltas_;  // index: WeightId
+  std::vector<CpuLowRank> low_rank_;    // index: WeightId; what put_low_rank() fills
   Mutex mutex_;
   std::vector<std::pair<WeightId, WeightId>> aliases_ GUARDED_BY(mutex_);  // (to, from)
 };

@@ -65,6 +65,30 @@ TEST_P(WorkerTeamTest, BarrierOrdersMemory) {
   }
 }
 
+// The same in two halves: what a worker writes after it has arrived, the others need not see.
+TEST_P(WorkerTeamTest, ArrivesBeforeItAwaits) {
+  WorkerTeam team(GetParam());
+  const auto size = static_cast<size_t>(team.size());
+  std::vector<int64_t> written(size, 0), own(size, 0), seen(size, 0);
+  const int rounds = team.size() <= WorkerTeam::cores() ? 300 : 30;
+  for (int64_t round = 1; round <= rounds; ++round) {
+    team.run([&](int worker) {
+      const auto me = static_cast<size_t>(worker);
+      written[me] = round;
+      const uint32_t arrival = team.arrive();
+      ++own[me];
+      if (me % 2 == 1) return;  // some never ask
+      team.await(arrival);
+      seen[me] = written[(me + 1) % size];
+      team.await(arrival);
+    });
+    for (size_t i = 0; i < size; ++i) {
+      ASSERT_EQ(own[i], round);
+      ASSERT_EQ(seen[i], i % 2 == 1 ? 0 : round);
+    }
+  }
+}
+
 TEST_P(WorkerTeamTest, WakesFromSleep) {
   WorkerTeam team(GetParam());
   std::atomic<int> calls{0};
