@@ -204,7 +204,6 @@ class RouterWorld {
     out->name = name;
     out->path = name + "#" + std::to_string(++versions_);
     out->text = text;
-    out->share = std::make_shared<QueueShare>();
     files[out->path] = {bytes, digest.empty() ? out->path : digest};
     return out;
   }

@@ -48,6 +48,13 @@ class FakeRouter final : public Router {
   Status set_limit(const std::string& name, const VariantLimit& limit) override {
     return changed("limit", {name, "", limit});
   }
+  Status publish(const Publication&) override { return unimplemented("not used"); }
+  Status reserve(const std::string&) override { return unimplemented("not used"); }
+  void release_name(const std::string&) override {}
+  Result<ModelHandle> open_private(const VariantSource&) override {
+    return unimplemented("not used");
+  }
+  void close_private(const ModelHandle&) override {}
   Status set_cache_bytes(int64_t) override { return unimplemented("not used"); }
   void shutdown(TimePoint) override {}
 
