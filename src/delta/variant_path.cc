@@ -34,7 +34,8 @@ Result<std::vector<std::string>> variant_files(const std::string& folder) {
 }  // namespace
 
 bool is_adapter(const std::string& path) {
-  if (!is_directory(path)) return ends_with(path, kGgufSuffix) && file_exists(path);
+  if (!is_directory(path))
+    return (ends_with(path, kGgufSuffix) || ends_with(path, kAdapterSuffix)) && file_exists(path);
   if (!file_exists((fs::path(path) / kAdapterConfig).string())) return false;
   const auto files = variant_files(path);
   return files.ok() && files->empty();
@@ -71,7 +72,7 @@ std::string variant_name_of(const std::string& path) {
   fs::path at(path);
   if (!at.has_filename()) at = at.parent_path();
   const std::string name = at.filename().string();
-  for (const std::string suffix : {kVariantSuffix, kGgufSuffix})
+  for (const std::string suffix : {kVariantSuffix, kAdapterSuffix, kGgufSuffix})
     if (ends_with(name, suffix)) return name.substr(0, name.size() - suffix.size());
   return name;
 }

@@ -6,7 +6,7 @@
 
 #include "client/server_url.h"
 #include "engine/engine.h"
-#include "eval/questions.h"
+#include "text/questions.h"
 #include "model/loader.h"
 
 namespace deltad {

@@ -8,7 +8,7 @@
 
 #include "delta/variant.h"
 #include "engine/base_model.h"
-#include "eval/questions.h"
+#include "text/questions.h"
 #include "eval/statistics.h"
 
 namespace deltad {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "delta/variant_name.h"
 #include "delta/variant_text.h"
 #include "io/file_reader.h"
 #include "io/quote.h"
@@ -15,23 +16,9 @@ namespace deltad {
 namespace {
 
 constexpr size_t kFewNames = 32;  // a 404 lists this many names at most
-constexpr size_t kLongestName = 256;
 
 Status check_name(const std::string& name, const std::string& base_name) {
-  if (name.empty()) return invalid_argument("a variant's name is empty");
-  if (name.size() > kLongestName)
-    return invalid_argument(
-        fmt::format("variant name of {} bytes: at most {} are allowed", name.size(), kLongestName));
-  for (unsigned char c : name)
-    if (c <= 0x20 || c == 0x7f)
-      return invalid_argument(
-          "a variant's name holds a space or control character: use letters, digits, . - _ / :");
-  if (name.find(',') != std::string::npos)
-    return invalid_argument(fmt::format(
-        "variant name {} holds a comma, which separates names in lists", quoted_name(name)));
-  if (!is_utf8(name))
-    return invalid_argument(
-        fmt::format("variant name {} is not UTF-8: no client could ask for it", quoted_name(name)));
+  RETURN_IF_ERROR(check_variant_name(name));
   if (name == base_name)
     return invalid_argument(
         fmt::format("variant '{}' has the name of the base model: choose another", name));
@@ -213,7 +200,8 @@ const CatalogName* Catalog::find(const std::string& name) const {
 
 Status Catalog::unknown(const std::string& name) const {
   // The name is the client's text: shown short.
-  std::string message = fmt::format("The model '{}' does not exist.", name.substr(0, kLongestName));
+  std::string message =
+      fmt::format("The model '{}' does not exist.", name.substr(0, kLongestVariantName));
   if (names_.size() < kFewNames) {
     message += " Models: " + base_name_;
     for (const auto& [other, named] : names_) message += ", " + other;

@@ -1,5 +1,5 @@
 // Files of questions, good and bad.
-#include "eval/questions.h"
+#include "text/questions.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "eval/questions.h"
+#include "text/questions.h"
 
 #include <fmt/format.h>
 
