@@ -58,7 +58,7 @@ class AdapterReader final : public VariantReader {
 
   const std::string& path() const override { return adapter_.path(); }
   const VariantContent& content() const override { return content_; }
-  std::string claimed_digest() const override { return ""; }
+  std::string claimed_digest() const override { return adapter_.digest(); }
   bool head_follows_embeddings() const override { return adapter_.head_follows_embeddings(); }
 
   Result<std::string> read(VariantWeights* weights) const override {
@@ -67,7 +67,12 @@ class AdapterReader final : public VariantReader {
     if (read.code() == Code::kCancelled) return read;
     RETURN_IF_ERROR(adapter_.unchanged());
     RETURN_IF_ERROR(read);
-    return reading.digest();
+    const std::string digest = reading.digest();
+    if (!adapter_.digest().empty() && digest != adapter_.digest())
+      return invalid_argument(
+          fmt::format("{}: its digest is {}, but its values give {}: the file is damaged", path(),
+                      adapter_.digest(), digest));
+    return digest;
   }
 
  private:
@@ -95,6 +100,8 @@ class AdapterReader final : public VariantReader {
         return {};
       }));
       if (owner_.adapter_.head_follows_embeddings()) add_setting("lm_head.tied", {1});
+      if (owner_.adapter_.packed_bits() > 0)
+        add_setting("bits", {static_cast<uint8_t>(owner_.adapter_.packed_bits())});
       return {};
     }
 
@@ -120,26 +127,52 @@ class AdapterReader final : public VariantReader {
       std::vector<float> values;
       for (int64_t first = 0; first < rows; first += step) {
         const int64_t count = std::min(step, rows - first), bytes = count * row_bytes;
-        raw.resize(static_cast<size_t>(bytes));
-        for (int64_t at = 0; at < bytes; at += kStretchBytes) {
-          const int64_t part = std::min(kStretchBytes, bytes - at);
-          ASSIGN_OR_RETURN(const uint8_t* data,
-                           file_.read(e.offset + first * row_bytes + at, part, staging));
-          std::memcpy(raw.data() + at, data, static_cast<size_t>(part));
-        }
+        RETURN_IF_ERROR(read_bytes(e.offset + first * row_bytes, bytes, staging, &raw));
         hasher.update(raw.data(), bytes);
         values.resize(static_cast<size_t>(count * columns));
         widen(e.dtype, count * columns, raw.data(), values.data());
-        for (const float value : values)
-          if (!std::isfinite(bf16_to_f32(f32_to_bf16(value))))
-            return invalid_argument(
-                fmt::format("{}: tensor '{}': a value is {}, expected finite numbers of bf16",
-                            owner_.path(), tensor.name, value));
+        RETURN_IF_ERROR(check_finite(tensor.name, values));
         RETURN_IF_ERROR(visit(first, count, values));
       }
       MutexLock lock(mutex_);
       hashes_.insert_or_assign(tensor.name, HashedTensor{e.dtype, e.shape, hasher.finish()});
       return {};
+    }
+
+    Status read_bytes(int64_t offset, int64_t bytes, const Arena& staging,
+                      std::vector<uint8_t>* out) {
+      out->resize(static_cast<size_t>(bytes));
+      for (int64_t at = 0; at < bytes; at += kStretchBytes) {
+        const int64_t part = std::min(kStretchBytes, bytes - at);
+        ASSIGN_OR_RETURN(const uint8_t* data, file_.read(offset + at, part, staging));
+        std::memcpy(out->data() + at, data, static_cast<size_t>(part));
+      }
+      return {};
+    }
+
+    Status check_finite(const std::string& tensor, const std::vector<float>& values) const {
+      for (const float value : values)
+        if (!std::isfinite(bf16_to_f32(f32_to_bf16(value))))
+          return invalid_argument(
+              fmt::format("{}: tensor '{}': a value is {}, expected finite numbers of bf16",
+                          owner_.path(), tensor, value));
+      return {};
+    }
+
+    Status read_packed(const AdapterChange& change, const Arena& staging, std::vector<float>* a,
+                       std::vector<float>* b) {
+      const SafetensorsEntry& e = *change.packed;
+      std::vector<uint8_t> raw;
+      RETURN_IF_ERROR(read_bytes(e.offset, e.bytes, staging, &raw));
+      TensorHasher hasher;
+      hasher.update(raw.data(), e.bytes);
+      {
+        MutexLock lock(mutex_);
+        hashes_.insert_or_assign(change.a->name, HashedTensor{e.dtype, e.shape, hasher.finish()});
+      }
+      RETURN_IF_ERROR(owner_.adapter_.unpack(change, raw.data(), a, b));
+      RETURN_IF_ERROR(check_finite(change.a->name, *a));
+      return check_finite(change.b->name, *b);
     }
 
     Result<std::vector<float>> read_all(const AdapterTensor& tensor, const Arena& staging) {
@@ -169,8 +202,13 @@ class AdapterReader final : public VariantReader {
 
     Status take_factors(const std::string& weight, const AdapterChange& change,
                         const Arena& staging) {
-      ASSIGN_OR_RETURN(std::vector<float> a, read_all(*change.a, staging));
-      ASSIGN_OR_RETURN(std::vector<float> b, read_all(*change.b, staging));
+      std::vector<float> a, b;
+      if (change.packed) {
+        RETURN_IF_ERROR(read_packed(change, staging, &a, &b));
+      } else {
+        ASSIGN_OR_RETURN(a, read_all(*change.a, staging));
+        ASSIGN_OR_RETURN(b, read_all(*change.b, staging));
+      }
       const auto scale = std::bit_cast<std::array<uint8_t, sizeof(double)>>(change.scale);
       add_setting(weight.substr(0, weight.size() - 7) + ".scale", {scale.begin(), scale.end()});
       if (weights_ == nullptr) return {};
@@ -219,6 +257,11 @@ Result<std::unique_ptr<VariantReader>> open_adapter_reader(const std::string& pa
                                                            const WeightTable& table,
                                                            const VariantLoadOptions& options) {
   ASSIGN_OR_RETURN(LoraAdapter adapter, LoraAdapter::open(path, table));
+  if (!adapter.base_digest().empty() && !options.base_digest.empty() &&
+      adapter.base_digest() != options.base_digest)
+    return invalid_argument(
+        fmt::format("{}: it was made for the base with digest {}, this one has {}", path,
+                    adapter.base_digest(), options.base_digest));
   return std::unique_ptr<VariantReader>(
       std::make_unique<AdapterReader>(std::move(adapter), table, options));
 }

@@ -64,8 +64,12 @@ Shape shape_of(const std::string& weight, const WeightTable& table) {
 
 Result<LoraAdapter> LoraAdapter::open(const std::string& path, const WeightTable& table) {
   LoraAdapter adapter;
-  RETURN_IF_ERROR(is_directory(path) ? adapter.open_peft(path, table)
-                                     : adapter.open_gguf(path, table));
+  if (is_directory(path))
+    RETURN_IF_ERROR(adapter.open_peft(path, table));
+  else if (path.ends_with(kAdapterSuffix))
+    RETURN_IF_ERROR(adapter.open_packed(path, table));
+  else
+    RETURN_IF_ERROR(adapter.open_gguf(path, table));
   RETURN_IF_ERROR(adapter.check_all(table));
   RETURN_IF_ERROR(adapter.settle_head(table));
   return adapter;
@@ -229,6 +233,7 @@ Status LoraAdapter::unchanged() const {
 
 Status LoraAdapter::read_rows(const AdapterChange& change, const AdapterTensor& tensor,
                               int64_t first, int64_t count, float* out) const {
+  if (change.packed) return read_packed_rows(change, &tensor == &*change.a, first, count, out);
   const SafetensorsEntry& e = tensor.entry;
   const int64_t columns = e.shape.rank() == 2 ? e.shape[1] : 1;
   const auto row_bytes = columns * static_cast<int64_t>(dtype_size(e.dtype));

@@ -1,6 +1,7 @@
 // LoraAdapter: a LoRA adapter's files, read and checked against a base: which tensors it changes,
 // by which factors, rank and scale. A PEFT folder (adapter_config.json,
-// adapter_model.safetensors) or a GGUF file of type "adapter". Values are read on demand.
+// adapter_model.safetensors), a GGUF file of type "adapter", or a packed file
+// (delta/packed_adapter.h). Values are read on demand.
 // Immutable; any thread.
 #pragma once
 
@@ -8,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "delta/lora_config.h"
 #include "io/file_reader.h"
@@ -26,6 +28,8 @@ struct AdapterTensor {
 struct AdapterChange {
   std::optional<AdapterTensor> a, b;  // a [r, d_in], b [d_out, r]; of embeddings [r, V] and [H, r]
   std::optional<AdapterTensor> whole;
+  // Of a packed file: where both factors lie. a and b then have the name and shape only.
+  std::optional<SafetensorsEntry> packed;
   bool embedding = false;
   int64_t rank = 0;
   double scale = 0;  // Δ = scale·B·A
@@ -52,6 +56,13 @@ class LoraAdapter {
   const std::map<std::string, AdapterChange>& changes() const { return changes_; }
   // That the head is the embeddings with what the adapter does to them.
   bool head_follows_embeddings() const { return head_follows_; }
+  // What a packed file says; "" otherwise.
+  const std::string& base_digest() const { return base_digest_; }
+  const std::string& digest() const { return digest_; }
+  int packed_bits() const { return packed_bits_; }  // 16, 8 or 4; 0: not packed
+  // Both factors of a module from its packed tensor's bytes.
+  Status unpack(const AdapterChange& change, const uint8_t* raw, std::vector<float>* a,
+                std::vector<float>* b) const;
   // kUnavailable if the files are not as they were when opened.
   Status unchanged() const;
 
@@ -63,6 +74,9 @@ class LoraAdapter {
   Status open_peft(const std::string& folder, const WeightTable& table);
   Status collect_peft(const SafetensorsFile& file, const WeightTable& table);
   Status open_gguf(const std::string& path, const WeightTable& table);
+  Status open_packed(const std::string& path, const WeightTable& table);
+  Status read_packed_rows(const AdapterChange& change, bool of_a, int64_t first, int64_t count,
+                          float* out) const;
   Status check_all(const WeightTable& table);
   Status check(const std::string& weight, const WeightTable& table, AdapterChange* change) const;
   Status check_whole(const std::string& weight, const WeightTable& table,
@@ -76,6 +90,8 @@ class LoraAdapter {
   LoraConfig config_;
   std::map<std::string, AdapterChange> changes_;
   bool head_follows_ = false;
+  std::string base_digest_, digest_;
+  int packed_bits_ = 0;
 };
 
 }  // namespace deltad

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/status.h"
+#include "merge/low_rank.h"
 #include "merge/matrix.h"
 
 namespace deltad {
@@ -18,5 +19,10 @@ struct OpcmFigures {
 // diagonal and the leading r×r block; r is the first with Σ_{i≤r}σ/Σσ > share.
 Result<OpcmFigures> add_projected(const Matrix& tau, double share, Matrix* merged);
 int64_t add_projected_bytes(int64_t m, int64_t n);  // at its peak, beyond tau and merged
+
+// The same for low-rank factors, from the factors alone: λ·merged + P(τ), re-truncated to `rank`.
+// Only directions with a singular value that is not 0 are projected on.
+Result<Truncated> add_projected_low_rank(const LowRank& merged, double lambda, const LowRank& tau,
+                                         double share, int64_t rank);
 
 }  // namespace deltad

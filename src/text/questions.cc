@@ -12,6 +12,11 @@ namespace deltad {
 
 Result<std::vector<Question>> read_questions(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string content, read_file(path));
+  return parse_questions(content, path);
+}
+
+Result<std::vector<Question>> parse_questions(const std::string& content,
+                                              const std::string& where) {
   std::vector<Question> questions;
   std::istringstream lines(content);
   std::string line;
@@ -23,10 +28,10 @@ Result<std::vector<Question>> read_questions(const std::string& path) {
     };
     if (!json.is_object() || !is_text("prompt") || !is_text("answer"))
       return invalid_argument(fmt::format(
-          "{}: line {}: expected {{\"prompt\": \"…\", \"answer\": \"…\"}}", path, number));
+          "{}: line {}: expected {{\"prompt\": \"…\", \"answer\": \"…\"}}", where, number));
     questions.push_back({json["prompt"], json["answer"]});
   }
-  if (questions.empty()) return invalid_argument(fmt::format("{}: no questions", path));
+  if (questions.empty()) return invalid_argument(fmt::format("{}: no questions", where));
   return questions;
 }
 
