@@ -52,6 +52,7 @@ class BoundedCounts {
   }
   const std::list<Own>& own() const { return own_; }  // the one used last first
   const Counts& others() const { return others_; }
+  Counts& others() { return others_; }
 
  private:
   const size_t most_;

@@ -5,77 +5,26 @@
 #include <filesystem>
 #include <utility>
 
-#include "client/error_message.h"
-#include "client/http_call.h"
+#include "deltactl/admin_client.h"
 #include "deltactl/commands.h"
 #include "deltactl/console.h"
 
 namespace deltad {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-constexpr double kTimeout = 30, kAddTimeout = 900;  // seconds; a replacement's file is read whole
-
 struct Options {
-  std::string server, api_key, name, path;
+  AdminClient server;
+  std::string name, path;
   bool replace = false, json = false;
 };
-
-std::string percent_encoded(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                       c == '-' || c == '.' || c == '_' || c == '~';
-    out += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
-  }
-  return out;
-}
 
 std::string variant_path(const std::string& name, const std::string& action = "") {
   return "/admin/v1/variants/" + percent_encoded(name) + action;
 }
 
-Status refused(int status, std::string message) {
-  switch (status) {
-    case 400:
-    case 401:
-    case 403:
-    case 405:
-      return invalid_argument(std::move(message));
-    case 404:
-      return not_found(std::move(message));
-    case 409:
-      return conflict(std::move(message));
-    case 429:
-    case 503:
-    case 504:
-      return unavailable(std::move(message));
-    default:
-      return internal_error(fmt::format("status {}: {}", status, message));
-  }
-}
-
-// The answer's document, or why there is none.
 Result<Json> ask(const Options& options, std::string method, std::string path,
                  const Json& body = nullptr) {
-  ASSIGN_OR_RETURN(const client::ServerUrl url, client::parse_url(options.server));
-  ASSIGN_OR_RETURN(const client::SocketAddress address, client::find_server(url, kTimeout));
-  client::HttpCall call;
-  call.method = std::move(method);
-  call.path = std::move(path);
-  call.api_key = options.api_key;
-  if (!body.is_null()) call.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
-  ASSIGN_OR_RETURN(const client::HttpAnswer answer,
-                   client::call(url, address, call, body.is_null() ? kTimeout : kAddTimeout));
-  if (answer.status < 200 || answer.status > 299) {
-    simdjson::dom::parser parser;
-    return refused(answer.status, client::error_message(parser, answer.body));
-  }
-  Json json = Json::parse(answer.body, nullptr, false);
-  if (json.is_discarded())
-    return internal_error(fmt::format("{} does not answer with JSON", url.host_header()));
-  return json;
+  return options.server.ask(std::move(method), std::move(path), body);
 }
 
 std::string ago(const Json& idle) {
@@ -141,12 +90,7 @@ void add_command(CLI::App* parent, int* exit_code, const std::string& name, cons
                  std::function<Result<int>(const Options&)> run) {
   auto options = std::make_shared<Options>();
   CLI::App* command = parent->add_subcommand(name, help);
-  command
-      ->add_option("--server", options->server,
-                   "The admin listener: http://HOST:PORT (server.admin.listen)")
-      ->required();
-  command->add_option("--api-key", options->api_key, "Its key (default: $DELTAD_ADMIN_KEY)")
-      ->envname("DELTAD_ADMIN_KEY");
+  add_admin_options(command, &options->server);
   add_json_option(command, &options->json);
   arguments(command, options.get());
   run_command(command, exit_code, &options->json,

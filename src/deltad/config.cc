@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/byte_count.h"
 #include "deltad/variants_config.h"
 
 namespace deltad {
@@ -58,6 +59,29 @@ Setter positive_seconds(Field field, double unit = 1.0) {
   };
 }
 
+// A number from low to 1.
+template <typename Field>
+Setter share(Field field, double low) {
+  return [=](const YAML::Node& node, Config& config) {
+    double value = 0;
+    if (!node.IsScalar() || !YAML::convert<double>::decode(node, value)) return false;
+    if (!(value >= low) || value > 1) return false;
+    field(config) = value;
+    return true;
+  };
+}
+
+// One of the words that `parse` knows.
+template <typename Parse, typename Field>
+Setter word(Parse parse, Field field) {
+  return [=](const YAML::Node& node, Config& config) {
+    if (!node.IsScalar()) return false;
+    const auto value = parse(node.Scalar());
+    if (value.ok()) field(config) = *value;
+    return value.ok();
+  };
+}
+
 template <typename Field>
 Setter text(Field field) {
   return [=](const YAML::Node& node, Config& config) {
@@ -75,28 +99,6 @@ Setter boolean(Field field) {
     field(config) = value;
     return true;
   };
-}
-
-// "4096", "512KiB", "64MiB", "2GiB".
-std::optional<int64_t> byte_count(const std::string& text) {
-  size_t end = 0;
-  double number = 0;
-  try {
-    number = std::stod(text, &end);
-  } catch (const std::exception&) {
-    return std::nullopt;
-  }
-  std::string unit = text.substr(end);
-  unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size()
-                                                                 : unit.find_first_not_of(' '));
-  double factor = 0;
-  if (unit.empty() || unit == "B") factor = 1;
-  if (unit == "KiB") factor = 1024.0;
-  if (unit == "MiB") factor = 1024.0 * 1024;
-  if (unit == "GiB") factor = 1024.0 * 1024 * 1024;
-  const double bytes = number * factor;
-  if (factor == 0 || !(bytes >= 1) || bytes > 1e15) return std::nullopt;
-  return static_cast<int64_t>(bytes);
 }
 
 // zero: the word that stands for 0; "": none does.
@@ -239,6 +241,8 @@ const std::vector<Key>& engine_keys() {
        boolean([](Config& c) -> bool& { return c.engine.prefix_cache; })},
       {"age_seconds", "a number of seconds above 0",
        positive_seconds([](Config& c) -> double& { return c.engine.age_seconds; })},
+      {"background_share", "a number from 0 to 1",
+       share([](Config& c) -> double& { return c.engine.background_share; }, 0)},
       {"base_weight", "a number from 0.001 to 1000",
        [](const YAML::Node& node, Config& c) { return weight(node, c.engine.base_weight); }},
       {"variant_weights", "a map of NAME: a number from 0.001 to 1000", set_variant_weights},
@@ -317,6 +321,44 @@ const std::vector<Key>& queue_keys() {
   return keys;
 }
 
+// "off", or a similarity.
+bool set_store_below(const YAML::Node& node, Config& config) {
+  if (node.IsScalar() && node.Scalar() == "off") {
+    config.pool.pool.store_below.reset();
+    return true;
+  }
+  double value = 0;
+  if (!node.IsScalar() || !YAML::convert<double>::decode(node, value)) return false;
+  if (!(value >= -1) || value > 1) return false;
+  config.pool.pool.store_below = value;
+  return true;
+}
+
+const std::vector<Key>& adapter_pool_keys() {
+  static const std::vector<Key> keys = {
+      {"folder", "the path of a folder",
+       text([](Config& c) -> std::string& { return c.pool.folder; })},
+      {"budget", "a size such as 64MiB",
+       bytes([](Config& c) -> int64_t& { return c.pool.pool.budget; }, "")},
+      {"policy", "shrink-first or kmerge",
+       word(parse_pool_policy, [](Config& c) -> PoolPolicy& { return c.pool.pool.policy; })},
+      {"merge_by", "best, average or opcm",
+       word(parse_pool_merge_by, [](Config& c) -> PoolMergeBy& { return c.pool.pool.merge_by; })},
+      {"keep_share", "a number from 0 to 1",
+       share([](Config& c) -> double& { return c.pool.pool.keep_share; }, 0)},
+      {"store_below", "off or a number from -1 to 1", set_store_below},
+      {"max_dropped_energy", "a number from 0 to 1",
+       share([](Config& c) -> double& { return c.pool.pool.max_dropped_energy; }, 0)},
+      {"opcm_share", "a number from 0 to 1",
+       share([](Config& c) -> double& { return c.pool.pool.opcm_share; }, 0)},
+      {"scoring_concurrency", "a whole number from 1 to 64",
+       whole([](Config& c) -> int& { return c.pool.scoring.concurrency; }, 1, 64)},
+      {"scoring_max_tokens", "a whole number from 1 to 4096",
+       whole([](Config& c) -> int32_t& { return c.pool.scoring.max_tokens; }, 1, 4096)},
+  };
+  return keys;
+}
+
 class Reader {
  public:
   Reader(const std::string& file, Config* config) : file_(file), config_(*config) {}
@@ -339,6 +381,7 @@ class Reader {
             {"variant_loading", "a map", nested("variant_loading", variant_loading_keys())},
             {"variant_cache", "a map", nested("variant_cache", variant_cache_keys())},
             {"queue", "a map", nested("queue", queue_keys())},
+            {"adapter_pool", "a map", nested("adapter_pool", adapter_pool_keys())},
             {"log", "debug, info, warning or error", set_log_level},
         });
   }
@@ -418,9 +461,16 @@ Status read_config(std::string_view yaml, const std::string& file, Config* confi
     if (std::find(fresh.api_keys.begin(), fresh.api_keys.end(), key) != fresh.api_keys.end())
       return invalid_argument(fmt::format(
           "{}: key 'server.admin.api_keys': a key of server.api_keys must not open it too", file));
+  if (!fresh.pool.folder.empty() && fresh.pool.pool.budget == 0)
+    return invalid_argument(fmt::format(
+        "{}: key 'adapter_pool.folder': give adapter_pool.budget too, a size such as 64MiB", file));
+  if (fresh.pool.folder.empty() && fresh.pool.pool.budget > 0)
+    return invalid_argument(fmt::format(
+        "{}: key 'adapter_pool.budget': give adapter_pool.folder too, the path of a folder", file));
   fresh.base = beside(file, fresh.base);
   for (VariantSource& variant : fresh.variants) variant.path = beside(file, variant.path);
   fresh.watch.folder = beside(file, fresh.watch.folder);
+  fresh.pool.folder = beside(file, fresh.pool.folder);
   *config = std::move(fresh);
   return Status();
 }
@@ -445,6 +495,11 @@ std::string describe(const Config& config) {
   if (!config.watch.folder.empty())
     out += fmt::format("watched:   {}, settle time {:g} s\n", config.watch.folder,
                        seconds(config.watch.settle));
+  if (!config.pool.folder.empty())
+    out += fmt::format("pool:      {}, {} bytes, {}, merges by {}, each keeps {:g} of its score\n",
+                       config.pool.folder, config.pool.pool.budget,
+                       pool_policy_name(config.pool.pool.policy),
+                       pool_merge_by_name(config.pool.pool.merge_by), config.pool.pool.keep_share);
   out += fmt::format("listen:    {}, {} I/O threads, at most {} connections\n", config.http.listen,
                      config.http.threads, config.http.connections);
   if (!config.admin_listen.empty())

@@ -15,6 +15,7 @@
 #include "router/folder_watcher.h"
 #include "router/router.h"
 #include "server/http/http_server.h"
+#include "server/pool/pool_service.h"
 
 namespace deltad {
 
@@ -32,6 +33,7 @@ struct Config {
   std::vector<std::string> admin_api_keys;
   EngineOptions engine;
   CpuBackendOptions cpu;
+  PoolServiceOptions pool;
   RouterOptions router;  // names and digests are filled in once the base is known
   LogLevel log_level = LogLevel::kInfo;
 };

@@ -101,6 +101,14 @@ Status Daemon::load() {
     options.max_waiting = int64_t{config_.engine.max_waiting} + config_.engine.max_running;
   ASSIGN_OR_RETURN(router_, Router::make(options, config_.variants, base_->text, base_->table,
                                          *base_->backend, *engine_));
+  // Before the watched folder: its names are taken first.
+  if (!config_.pool.folder.empty()) {
+    ASSIGN_OR_RETURN(pool_,
+                     PoolService::start(config_.pool, base_->table, base_->digest, *router_));
+    const PoolView view = pool_->view();
+    log_info("adapter pool in {}: {} adapters in {} members, {} of {} bytes", config_.pool.folder,
+             view.adapters.size(), view.members.size(), view.bytes, view.budget);
+  }
   if (!config_.watch.folder.empty()) {
     ASSIGN_OR_RETURN(watcher_, FolderWatcher::start(config_.watch, *router_));
   }
@@ -108,6 +116,7 @@ Status Daemon::load() {
   Serving serving;
   serving.router = router_.get();
   serving.engine = engine_.get();
+  serving.pool = pool_.get();
   serving.request_seconds = config_.request_seconds;
   serving.base_path = config_.base;
   serving.created = unix_now();
@@ -131,6 +140,7 @@ void Daemon::drain() {
   admin_api_.set_not_ready("The server is shutting down.");
   http_->drain();
   if (watcher_) watcher_->stop();
+  if (pool_) pool_->stop();
   router_->shutdown(deadline);
   // Cancelled requests still get their last words.
   http_->wait_idle(std::max(deadline, Clock::real().now() + std::chrono::seconds(1)));

@@ -40,6 +40,7 @@ class Daemon {
   std::unique_ptr<BaseModel> base_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Router> router_;
+  std::unique_ptr<PoolService> pool_;       // null: none configured
   std::unique_ptr<FolderWatcher> watcher_;  // null: none configured
   std::thread loader_;
   std::atomic<bool> loaded_{false};

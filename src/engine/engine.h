@@ -27,7 +27,8 @@ struct EngineOptions {
   double step_seconds =
       0.1;  // prompt rows join a step that has generating rows only as far as this bound is kept
   bool prefix_cache = true;
-  double age_seconds = 10;  // a variant whose prompts stand still for longer goes first
+  double age_seconds = 10;         // a variant whose prompts stand still for longer goes first
+  double background_share = 0.05;  // of a step's time, for background requests on top of it
   // Shares of the tokens when there is not enough for all; > 0. Variants by name, others have 1.
   double base_weight = 1;
   std::map<std::string, double> variant_weights;

@@ -8,15 +8,12 @@
 #include "base/check.h"
 
 namespace deltad {
-namespace {
 
 // A flood gives its own memory back before that of those it stands beside.
-bool keeps_memory_before(const Sequence* a, const Sequence* b) {
+bool Planner::keeps_memory_before(const Sequence* a, const Sequence* b) {
   return std::tuple(a->request.priority, a->flow->counter, a->admission) <
          std::tuple(b->request.priority, b->flow->counter, b->admission);
 }
-
-}  // namespace
 
 Planner::Planner(const SchedulerState& state)
     : state_(state),
@@ -33,6 +30,7 @@ StepPlan Planner::run() {
   plan_generating();
   plan_prompts();
   fill_up();
+  plan_background();
   assign_slots();
   return std::move(plan_);
 }
@@ -42,6 +40,7 @@ StepPlan Planner::run() {
 void Planner::choose_variants() {
   std::vector<std::pair<const Variant*, uint64_t>> order;  // with the longest wait
   for (const Work& work : works_) {
+    if (work.background()) continue;
     uint64_t turn = work.running.front()->turn;
     for (const Sequence* s : work.running) turn = std::min(turn, s->turn);
     if (const Variant* variant = work.running.front()->variant()) order.push_back({variant, turn});
@@ -104,7 +103,7 @@ void Planner::add_rows(Sequence* s, int32_t first, int32_t rows) {
 void Planner::plan_generating() {
   size_t ready_count = 0;
   for (Work& work : works_) {
-    const bool slot = !work.running.empty() && has_slot(work.running.front());
+    const bool slot = !work.running.empty() && has_slot(work.running.front()) && !work.background();
     work.generating.reserve(work.running.size());
     for (Sequence* s : work.running) {
       if (!s->generating())

@@ -1,6 +1,7 @@
 // Planner: one plan_step at work. Made, run and thrown away; scheduler.h says by which rules.
 // planner.cc: the order of things and generating rows; planner_shares.cc: how many of these;
-// planner_prompts.cc: prompts and admissions; planner_room.cc: whose place is taken.
+// planner_prompts.cc: prompts and admissions; planner_background.cc: what is not urgent at all;
+// planner_room.cc: whose place is taken.
 #pragma once
 
 #include <algorithm>
@@ -50,6 +51,7 @@ class Planner {
     size_t next_generating = 0, next_prompt = 0;
     std::set<Sequence*, Sooner>::const_iterator next_waiting;
 
+    bool background() const { return flow->priority == kBackgroundPriority; }
     bool more_prompts() const { return next_prompt < prompts.size(); }
     bool more_waiting() const { return next_waiting != flow->waiting.end(); }
   };
@@ -74,6 +76,7 @@ class Planner {
   bool may_admit(const Sequence* s) const { return open_ || granted_.count(s) > 0; }
 
   void plan_generating();
+  static bool keeps_memory_before(const Sequence* a, const Sequence* b);
   bool places_free() const;
   std::optional<int32_t> most_urgent_prompts() const;
   size_t generating_allowed(size_t ready);
@@ -81,8 +84,15 @@ class Planner {
   void fill_up();
   void add_rows(Sequence* s, int32_t first, int32_t rows);
 
+  void plan_background();
+  std::vector<Sequence*> background_in_order(bool* stand_still);
+  bool background_block(Sequence* s);
+  int32_t background_rows_left(const Variant* variant) const;
+
   void plan_prompts();
+  void plan_class(int32_t priority, const FlowClass& in);
   void plan_overdue();
+  const Flow* oldest_waiting() const;
   const Sequence* next_prompt(const Work& work) const;
   bool plan_next(Work& work);
   std::vector<int32_t> cached_blocks(const Sequence* s) const;
@@ -121,6 +131,8 @@ class Planner {
   std::vector<Sequence*> left_out_;  // generating, but without a row so far
   int32_t owed_rows_ = 0;            // to prompts
   double longest_ = 0;               // seconds that this step may take
+  bool background_ = false;          // rows of background requests are being planned
+  int32_t least_background_ = 0;     // so many rows of the step, even if they take too long
   int32_t count_ = 0;                // sequences that run after this step's admissions
   int32_t growing_ = 0;              // blocks that generating sequences need in this step
   bool open_ = true;                 // free places and memory are given out, in order

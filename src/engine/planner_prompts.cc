@@ -14,40 +14,43 @@ void Planner::plan_prompts() {
   for (Work& work : works_)
     std::erase_if(work.prompts, [this](Sequence* s) { return is_preempted(s); });
   plan_overdue();
+  for (const auto& [priority, in] : state_.waiting.classes())
+    if (priority != kBackgroundPriority) plan_class(priority, in);
+}
+
+void Planner::plan_class(int32_t priority, const FlowClass& in) {
   using Entry = std::tuple<double, RequestHandle, size_t>;  // key, next sequence, work
-  for (const auto& [priority, in] : state_.waiting.classes()) {
-    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> heap;
-    const auto push = [&](size_t i) {
-      const Work& work = works_[i];
-      if (const Sequence* next = next_prompt(work)) heap.push({key(work), next->handle, i});
-    };
-    for (size_t i = 0; i < works_.size(); ++i)
-      if (works_[i].flow->priority == priority) push(i);
-    auto only_waits = in.waiting.begin();
-    while (prompt_rows_left(nullptr) > 0) {
-      while (only_waits != in.waiting.end() && work_index_.count(*only_waits) > 0) ++only_waits;
-      const bool more = open_ && only_waits != in.waiting.end();
-      if (heap.empty() && !more) break;
-      size_t next = 0;
-      if (more && (heap.empty() ||
-                   std::pair((*only_waits)->key(), (*(*only_waits)->waiting.begin())->handle) <
-                       std::pair(std::get<0>(heap.top()), std::get<1>(heap.top())))) {
-        next = work_of(*only_waits);
-      } else {
-        next = std::get<2>(heap.top());
-        heap.pop();
-      }
-      if (plan_next(works_[next])) push(next);
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> heap;
+  const auto push = [&](size_t i) {
+    const Work& work = works_[i];
+    if (const Sequence* next = next_prompt(work)) heap.push({key(work), next->handle, i});
+  };
+  for (size_t i = 0; i < works_.size(); ++i)
+    if (works_[i].flow->priority == priority) push(i);
+  auto only_waits = in.waiting.begin();
+  while (prompt_rows_left(nullptr) > 0) {
+    while (only_waits != in.waiting.end() && work_index_.count(*only_waits) > 0) ++only_waits;
+    const bool more = open_ && only_waits != in.waiting.end();
+    if (heap.empty() && !more) break;
+    size_t next = 0;
+    if (more && (heap.empty() ||
+                 std::pair((*only_waits)->key(), (*(*only_waits)->waiting.begin())->handle) <
+                     std::pair(std::get<0>(heap.top()), std::get<1>(heap.top())))) {
+      next = work_of(*only_waits);
+    } else {
+      next = std::get<2>(heap.top());
+      heap.pop();
     }
+    if (plan_next(works_[next])) push(next);
   }
 }
 
 // One flow a step whose prompts have stood still for the age bound: who has waited longest.
 void Planner::plan_overdue() {
-  const Flow* oldest = nullptr;
-  if (!state_.waiting.by_age().empty()) oldest = *state_.waiting.by_age().begin();
+  const Flow* oldest = oldest_waiting();
   for (const Work& work : works_)
-    if (work.more_prompts() && (oldest == nullptr || work.flow->since < oldest->since))
+    if (work.more_prompts() && !work.background() &&
+        (oldest == nullptr || work.flow->since < oldest->since))
       oldest = work.flow;
   if (oldest != nullptr && overdue(oldest->since) && prompt_rows_left(nullptr) > 0)
     plan_next(works_[work_of(oldest)]);
@@ -164,6 +167,7 @@ int32_t Planner::least_prompt_rows() const {
 
 // For a prompt of the variant.
 int32_t Planner::prompt_rows_left(const Variant* variant) const {
+  if (background_) return background_rows_left(variant);
   int64_t allowed = options_.max_step_rows - plan_.generating_rows;
   if (plan_.generating_rows > 0) {
     const int64_t in_time = state_.cost.prompt_rows_within(

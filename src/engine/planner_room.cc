@@ -23,8 +23,8 @@ constexpr int32_t kMostHeads = 8;  // for how many flows places are looked for i
 void Planner::make_room() {
   const auto& by_age = state_.waiting.by_age();
   if (by_age.empty()) return;
-  const Flow* oldest = *by_age.begin();
-  if (overdue(oldest->since))
+  const Flow* oldest = oldest_waiting();
+  if (oldest != nullptr && overdue(oldest->since))
     grant(*oldest->waiting.begin());
   else
     oldest = nullptr;

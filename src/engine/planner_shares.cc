@@ -17,11 +17,12 @@ std::optional<int32_t> Planner::most_urgent_prompts() const {
   std::optional<int32_t> most;
   const auto see = [&](int32_t priority) { most = std::min(most.value_or(priority), priority); };
   for (const Work& work : works_)
-    if (work.more_prompts()) see(work.flow->priority);
-  for (const auto& [s, grant] : granted_) see(s->request.priority);
+    if (work.more_prompts() && !work.background()) see(work.flow->priority);
+  for (const auto& [s, grant] : granted_)
+    if (s->request.priority != kBackgroundPriority) see(s->request.priority);
   if (!places_free()) return most;
   for (const auto& [priority, in] : state_.waiting.classes()) {
-    if (in.waiting.empty()) continue;
+    if (in.waiting.empty() || priority == kBackgroundPriority) continue;
     see(priority);
     break;
   }

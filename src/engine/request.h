@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -53,6 +54,10 @@ struct TokenEvent {
   int32_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;  // kFinished
   TimePoint admitted{}, first_token{};  // kFinished: for metrics; zero if it never got there
 };
+
+// The least urgent class. Its requests have the engine to themselves while nobody else does; else
+// they are computed as far as a step takes little longer for it (EngineOptions::background_share).
+constexpr int32_t kBackgroundPriority = std::numeric_limits<int32_t>::max();
 
 struct Request {
   std::string id;               // unique among running requests; for logs

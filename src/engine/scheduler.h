@@ -15,6 +15,11 @@
 // share leave room for prompts of one below (fair_share.h), those of flows without credit for
 // prompts of flows with credit.
 //
+// Rows of background requests (kBackgroundPriority) come after all others: as many as make the step
+// longer by their share of its time, or one in some steps where even one takes more, so that it is
+// the share over all; in a step of their own as many as the time bound allows; one at least after
+// the age bound. They take no place, slot or memory from others.
+//
 // Memory for a whole prompt is there before it is admitted; when a generating sequence finds no
 // block, one of the least urgent class gives its blocks back: of the flow that is furthest ahead,
 // the one that is admitted last. What is preempted finds its blocks again, as long as nobody needed
@@ -46,7 +51,8 @@ struct SchedulerOptions {
   // How far a flow that comes back is ahead of those that always want more, in tokens per weight:
   // some requests' worth, so that one that stays below its share waits for nobody above his.
   double burst_tokens = 4096;
-  double base_weight = 1;                         // shares of the tokens; > 0
+  double background_share = 0.05;  // a step may take so much longer for background rows
+  double base_weight = 1;          // shares of the tokens; > 0
   std::map<std::string, double> variant_weights;  // by the variant's name; others have 1
 };
 
@@ -58,6 +64,8 @@ struct SchedulerState {
   const KvCache* kv = nullptr;
   TimePoint now{};
   uint64_t turns = 0;  // the last number given
+  // Seconds that background rows have left of their share of the last steps: those of a row at most.
+  double background_credit = 0;
 };
 
 // A new sequence takes its place in the queue.

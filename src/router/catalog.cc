@@ -31,9 +31,14 @@ CatalogEntryRef new_entry(const VariantSource& source, std::shared_ptr<const Tex
   entry->path = source.path;
   entry->text = std::move(text);
   entry->created = static_cast<int64_t>(std::time(nullptr));
-  entry->share = std::make_shared<QueueShare>();
-  if (source.limit.any()) entry->share->limiter.emplace(source.limit);
+  entry->limit = source.limit;
   return entry;
+}
+
+std::shared_ptr<QueueShare> new_share(const VariantLimit& limit) {
+  auto share = std::make_shared<QueueShare>();
+  if (limit.any()) share->limiter.emplace(limit);
+  return share;
 }
 
 }  // namespace
@@ -60,6 +65,8 @@ Result<Catalog> Catalog::make(const std::string& base_name,
   Catalog catalog(base_name);
   for (const VariantSource& source : sources) {
     ASSIGN_OR_RETURN(CatalogEntryRef entry, prepare(base_name, source, base_text));
+    if (catalog.find(source.name) != nullptr)
+      return invalid_argument(fmt::format("variant '{}' is given twice", source.name));
     RETURN_IF_ERROR(catalog.insert(std::move(entry)));
   }
   return catalog;
@@ -102,38 +109,102 @@ Result<CatalogEntryRef> Catalog::prepare_configured(
 }
 
 Status Catalog::insert(CatalogEntryRef entry) {
+  if (reserved_.count(entry->name) > 0)
+    return conflict(
+        fmt::format("the name '{}' is being given to an adapter of the pool", entry->name));
+  if (names_.count(entry->name) > 0)
+    return conflict(fmt::format("variant '{}' exists already: replace or remove it", entry->name));
+  auto share = new_share(entry->limit);
   const std::string name = entry->name;
-  if (!entries_.emplace(name, std::move(entry)).second)
-    return invalid_argument(fmt::format("variant '{}' is given twice", name));
+  names_.emplace(name, CatalogName{std::move(entry), std::move(share)});
   return Status();
 }
 
+Result<CatalogName*> Catalog::own(const std::string& name) {
+  const auto it = names_.find(name);
+  if (it == names_.end()) return unknown(name);
+  if (it->second.entry->pooled)
+    return conflict(
+        fmt::format("'{}' is the adapter pool's: change the pool instead (deltactl pool)", name));
+  return &it->second;
+}
+
 Result<CatalogEntryRef> Catalog::replace(CatalogEntryRef entry) {
-  const auto it = entries_.find(entry->name);
-  if (it == entries_.end()) return unknown(entry->name);
-  return std::exchange(it->second, std::move(entry));
+  ASSIGN_OR_RETURN(CatalogName * at, own(entry->name));
+  if (entry->limit.any()) at->share->limiter.emplace(entry->limit);
+  return std::exchange(at->entry, std::move(entry));
 }
 
 Result<CatalogEntryRef> Catalog::remove(const std::string& name) {
-  const auto it = entries_.find(name);
-  if (it == entries_.end()) return unknown(name);
-  CatalogEntryRef entry = std::move(it->second);
-  entries_.erase(it);
+  ASSIGN_OR_RETURN(CatalogName * at, own(name));
+  CatalogEntryRef entry = std::move(at->entry);
+  names_.erase(name);
   return entry;
 }
 
-CatalogEntryRef Catalog::find(const std::string& name) const {
-  const auto it = entries_.find(name);
-  return it == entries_.end() ? nullptr : it->second;
+Status Catalog::reserve(const std::string& name) {
+  RETURN_IF_ERROR(check_name(name, base_name_));
+  const auto it = names_.find(name);
+  if (it != names_.end() && !it->second.entry->pooled)
+    return conflict(fmt::format("a variant is called '{}': choose another name", name));
+  reserved_.insert(name);
+  return Status();
+}
+
+Result<std::map<std::string, CatalogEntryRef>> Catalog::publish(const PoolListing& listing) {
+  std::map<std::string, CatalogEntryRef> fresh;
+  const auto give = [&](const std::string& name, const CatalogEntryRef& entry) {
+    RETURN_IF_ERROR(check_name(name, base_name_));
+    const CatalogName* holder = find(name);
+    if (holder != nullptr && !holder->entry->pooled)
+      return conflict(
+          fmt::format("the adapter pool cannot have the name '{}': a variant is called so", name));
+    if (!fresh.emplace(name, entry).second)
+      return invalid_argument(fmt::format("the adapter pool gives the name '{}' twice", name));
+    return Status();
+  };
+  for (const CatalogEntryRef& member : listing.members) {
+    const CatalogName* old = find(member->name);
+    const bool same = old != nullptr && old->entry->pooled && old->entry->name == member->name &&
+                      old->entry->path == member->path;
+    RETURN_IF_ERROR(give(member->name, same ? old->entry : member));
+  }
+  const std::map<std::string, CatalogEntryRef> members = fresh;
+  for (const auto& [name, member] : listing.names) {
+    const auto at = members.find(member);
+    if (at == members.end())
+      return invalid_argument(
+          fmt::format("adapter '{}' of the pool: there is no member '{}'", name, member));
+    RETURN_IF_ERROR(give(name, at->second));
+  }
+
+  std::map<std::string, CatalogEntryRef> before;
+  for (auto it = names_.begin(); it != names_.end();) {
+    const bool pooled = it->second.entry->pooled;
+    if (pooled) before.emplace(it->first, it->second.entry);
+    it = pooled && fresh.count(it->first) == 0 ? names_.erase(it) : std::next(it);
+  }
+  for (const auto& [name, entry] : fresh) {
+    entry->pooled = true;
+    CatalogName& at = names_[name];
+    if (!at.share) at.share = new_share({});
+    at.entry = entry;
+  }
+  return before;
+}
+
+const CatalogName* Catalog::find(const std::string& name) const {
+  const auto it = names_.find(name);
+  return it == names_.end() ? nullptr : &it->second;
 }
 
 Status Catalog::unknown(const std::string& name) const {
   // The name is the client's text: shown short.
   std::string message =
       fmt::format("The model '{}' does not exist.", name.substr(0, kLongestVariantName));
-  if (entries_.size() < kFewNames) {
+  if (names_.size() < kFewNames) {
     message += " Models: " + base_name_;
-    for (const auto& [other, entry] : entries_) message += ", " + other;
+    for (const auto& [other, named] : names_) message += ", " + other;
     message += ".";
   }
   return not_found(message);

@@ -1,7 +1,8 @@
-// Catalog: the variants that can be asked for by name. Entries are added, replaced and removed at
-// run time; an entry is one version of a variant, and lives on after it was replaced as long as
-// requests use it. Owned by the router, under its mutex; prepare() reads files and is called
-// outside.
+// Catalog: what can be asked for by name. Entries are added, replaced and removed at run time; an
+// entry is one version of a variant, and lives on after it was replaced as long as requests use it.
+// A variant has its own name; the adapter pool publishes members and any number of further names
+// for each, all at once, and nobody else changes those. Owned by the router, under its mutex;
+// prepare() reads files and is called outside.
 #pragma once
 
 #include <atomic>
@@ -29,6 +30,7 @@ const char* variant_state_name(VariantState state);
 
 struct VariantInfo {  // a snapshot
   std::string name, path, digest;
+  std::string member;  // of the adapter pool, that answers under this name; "": it has its own
   VariantState state = VariantState::kRegistered;
   size_t bytes = 0;   // resident
   std::string error;  // of the last load
@@ -56,7 +58,10 @@ struct CatalogEntry {
   std::shared_ptr<const TextAssets> text;  // its own, else the base's
   std::string text_digest;                 // of its own files: weights loaded later must fit them
   int64_t created = 0;
-  Status broken;  // why it cannot be loaded, whatever becomes of its files
+  Status broken;        // why it cannot be loaded, whatever becomes of its files
+  VariantLimit limit;   // that its registration brought
+  bool pooled = false;  // a member of the adapter pool
+  bool listed = true;   // false: in no catalog, but for who holds its handle
 
   // Set by whoever wants a load to stop, polled by the loader.
   std::atomic<bool> cancel_load{false};
@@ -68,10 +73,20 @@ struct CatalogEntry {
   VariantRef device, host;
   uint64_t loads = 0;
   double load_seconds = 0;
-  std::set<uint64_t> parked;          // tickets that wait for it, in order of arrival
-  std::shared_ptr<QueueShare> share;  // of its name: handed on when it is replaced
+  std::set<uint64_t> parked;  // tickets that wait for it, in order of arrival
 };
 using CatalogEntryRef = std::shared_ptr<CatalogEntry>;
+
+struct CatalogName {
+  CatalogEntryRef entry;
+  std::shared_ptr<QueueShare> share;  // of the name: stays when another entry comes to stand here
+};
+
+// All that the adapter pool serves.
+struct PoolListing {
+  std::vector<CatalogEntryRef> members;
+  std::map<std::string, std::string> names;  // → the name of the member that answers
+};
 
 class Catalog {
  public:
@@ -93,19 +108,31 @@ class Catalog {
       const std::string& base_name, const VariantSource& source,
       const std::shared_ptr<const TextAssets>& base_text);
 
-  Status insert(CatalogEntryRef entry);  // kInvalidArgument if the name is taken
-  // The entry that was there. kNotFound if there is none.
+  Status insert(CatalogEntryRef entry);  // kConflict if the name is taken or reserved
+  // The entry that was there. kNotFound if there is none, kConflict if it is the adapter pool's.
   Result<CatalogEntryRef> replace(CatalogEntryRef entry);
   Result<CatalogEntryRef> remove(const std::string& name);
 
-  CatalogEntryRef find(const std::string& name) const;  // null if there is none
-  const std::map<std::string, CatalogEntryRef>& entries() const { return entries_; }
+  // The name can be given by publish() only. kConflict if a variant has it.
+  Status reserve(const std::string& name);
+  void release(const std::string& name) { reserved_.erase(name); }
+  // In place of what was published before. Entries and shares of names that stay are kept: a
+  // member whose name and path are those of one that is here is that one. Returns what the names
+  // stood for that were published before. kConflict or kInvalidArgument, and nothing is changed, if
+  // a name is no name, taken, given twice, or its member is missing.
+  Result<std::map<std::string, CatalogEntryRef>> publish(const PoolListing& listing);
+
+  const CatalogName* find(const std::string& name) const;  // null if there is none
+  const std::map<std::string, CatalogName>& names() const { return names_; }
   // "The model 'x' does not exist", and the names that do if they are few.
   Status unknown(const std::string& name) const;
 
  private:
+  Result<CatalogName*> own(const std::string& name);
+
   std::string base_name_;
-  std::map<std::string, CatalogEntryRef> entries_;
+  std::map<std::string, CatalogName> names_;
+  std::set<std::string> reserved_;
 };
 
 }  // namespace deltad

@@ -61,23 +61,32 @@ void DeltaCache::retire(VariantId id) {
   pump();
 }
 
-void DeltaCache::succeed(VariantId from, VariantId to) {
+void DeltaCache::succeed(VariantId from, VariantId to) { hand_over(from, to, at(from).waiting); }
+
+void DeltaCache::hand_over(VariantId from, VariantId to, int64_t waiters) {
   Entry &old = at(from), &fresh = at(to);
-  const bool pinned = old.pinned, loaded = old.device != Place::kNone;
-  {
-    Edit edit(*this, to);
-    fresh.priority = old.priority;
-    fresh.last_use = old.last_use;
-    fresh.since = old.since;
-    fresh.waiting = old.waiting;
-  }
+  CHECK(old.waiting >= waiters, "more waiters are handed over than there are");
+  bool pin = old.pinned;
+  const bool loaded = old.device != Place::kNone;
   {
     Edit edit(*this, from);
     old.pinned = old.prefetch = false;
-    old.waiting = 0;
+    old.waiting -= waiters;
   }
+  {
+    Edit edit(*this, to);
+    fresh.priority = std::max(fresh.priority, old.priority);
+    fresh.last_use = std::max(fresh.last_use, old.last_use);
+    if (waiters > 0) {
+      fresh.since = fresh.wanted() ? std::min(fresh.since, old.since) : old.since;
+      if (fresh.device == Place::kCopyingOut && !fresh.gone) fresh.device = Place::kHere;
+    }
+    fresh.waiting += waiters;
+    pin = pin && (fresh.bytes < 0 || pinned_ + fresh.bytes <= device_.budget);
+  }
+  if (waiters > 0 && fresh.device == Place::kHere && !fresh.draining) admit(to);
   settle(from);
-  if (pinned || loaded) request_load(to, pinned);
+  if (pin || (loaded && fresh.device == Place::kNone)) request_load(to, pin);
   settle(to);
   pump();
 }

@@ -125,6 +125,9 @@ class DeltaCache {
   // `to` follows `from` under the same name: it takes over the pin, the popularity and those who
   // wait, and is loaded if `from` was.
   void succeed(VariantId from, VariantId to);
+  // So many of those that wait for `from` wait for `to` from now on, which is at least as popular,
+  // and is loaded if `from` was. A pin goes with them if there is room for it.
+  void hand_over(VariantId from, VariantId to, int64_t waiters);
   bool known(VariantId id) const { return entries_.count(id) > 0; }
 
   // A request for the variant. True: in flight at once. False: waits for kAdmit or kFail. An error

@@ -112,6 +112,29 @@ class RouterImpl final : public Router {
   Status set_limit(const std::string& name, const VariantLimit& limit) override {
     return change([&](RouterCore& core) { return core.set_limit(name, limit); });
   }
+  Status publish(const Publication& publication) override {
+    PoolListing listing;
+    listing.names = publication.names;
+    for (const VariantSource& member : publication.members) {
+      ASSIGN_OR_RETURN(CatalogEntryRef entry, checked(member));
+      listing.members.push_back(std::move(entry));
+    }
+    return change([&](RouterCore& core) { return core.publish(listing); });
+  }
+  Status reserve(const std::string& name) override {
+    return change([&](RouterCore& core) { return core.reserve(name); });
+  }
+  void release_name(const std::string& name) override {
+    change([&](RouterCore& core) { core.release_name(name); });
+  }
+  Result<ModelHandle> open_private(const VariantSource& source) override {
+    ASSIGN_OR_RETURN(CatalogEntryRef entry, checked(source));
+    return change(
+        [&](RouterCore& core) { return Result<ModelHandle>(core.open_private(std::move(entry))); });
+  }
+  void close_private(const ModelHandle& model) override {
+    change([&](RouterCore& core) { core.close_private(model); });
+  }
   Status set_cache_bytes(int64_t bytes) override {
     if (bytes < 1)
       return invalid_argument(fmt::format("a cache of {} bytes: expected a number above 0", bytes));
@@ -310,8 +333,9 @@ class RouterImpl final : public Router {
   Result<VariantRef> load(const RouterEffect& job) {
     const CatalogEntry& entry = *job.entry;
     if (entry.cancel_load) return cancelled("nobody waits for it any more");
+    const auto load = entry.listed ? &VariantLoader::load : &VariantLoader::load_behind_others;
     Result<VariantRef> loaded =
-        loader_->load(entry.name, entry.path, job.tier, job.bytes, entry.cancel_load);
+        ((*loader_).*load)(entry.name, entry.path, job.tier, job.bytes, entry.cancel_load);
     if (!loaded.ok()) return loaded;
     const Variant& variant = **loaded;
     if (!job.digest.empty() && variant.digest != job.digest)

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -72,6 +73,23 @@ class Router {
   virtual Status prefetch(const std::string& name) = 0;  // begins to load it
   virtual Status evict(const std::string& name) = 0;     // kConflict while it is in use
   virtual Status set_limit(const std::string& name, const VariantLimit& limit) = 0;
+
+  // For the adapter pool. publish: what it serves from now on, in place of what it served before,
+  // all at once; each name behaves like a variant that is replaced, or removed where it is missing.
+  // Nobody else can add, replace or remove these names. kConflict if one is a variant's.
+  struct Publication {
+    std::vector<VariantSource> members;
+    std::map<std::string, std::string> names;  // → the name of the member that answers
+  };
+  virtual Status publish(const Publication& publication) = 0;
+  // Keeps a name for publish() until it is released.
+  virtual Status reserve(const std::string& name) = 0;
+  virtual void release_name(const std::string& name) = 0;
+  // A variant under no name: loaded when asked for, in the cache like any other, and gone when it
+  // is closed and its last request has ended. The source's name is for messages.
+  virtual Result<ModelHandle> open_private(const VariantSource& source) = 0;
+  virtual void close_private(const ModelHandle& model) = 0;
+
   virtual Status set_cache_bytes(int64_t bytes) = 0;
 
   // Refuses new requests; returns when all are done, or at the deadline, when the rest is

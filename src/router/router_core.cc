@@ -29,20 +29,30 @@ RouterCore::RouterCore(const RouterCoreOptions& options,
       cache_(options.cache, clock, std::move(policy)),
       bounds_(options.max_waiting, options.max_waiting_per_variant) {}
 
-Result<CatalogEntryRef> RouterCore::find(const std::string& name) const {
-  if (auto entry = catalog_.find(name)) return entry;
+Result<CatalogName> RouterCore::find(const std::string& name) const {
+  if (const CatalogName* named = catalog_.find(name)) return *named;
   return catalog_.unknown(name);
 }
 
 void RouterCore::enter_cache(const CatalogEntryRef& entry) {
   entry->id = cache_.add(entry->name);
   by_id_[entry->id] = entry;
-  counts_.offer(entry->name);
+  if (entry->listed) counts_.offer(entry->name);
+}
+
+// Of a request for the name, or of the entry's own.
+VariantCounts& RouterCore::counts(const CatalogEntry& entry, const std::string& name) {
+  return entry.listed ? counts_.of(name) : counts_.others();
+}
+
+// The caller has seen to those that wait for it.
+void RouterCore::leave_catalog(const CatalogEntryRef& entry) {
+  entry->current = false;
+  cache_.retire(entry->id);
+  retired_.push_back(entry->id);
 }
 
 Status RouterCore::add(CatalogEntryRef entry) {
-  if (catalog_.find(entry->name))
-    return conflict(fmt::format("variant '{}' exists already: replace or remove it", entry->name));
   RETURN_IF_ERROR(catalog_.insert(entry));
   enter_cache(entry);
   return Status();
@@ -51,9 +61,6 @@ Status RouterCore::add(CatalogEntryRef entry) {
 Status RouterCore::replace(CatalogEntryRef entry) {
   ASSIGN_OR_RETURN(const CatalogEntryRef old, catalog_.replace(entry));
   enter_cache(entry);
-  if (entry->share->limiter) old->share->limiter = entry->share->limiter;
-  entry->share = old->share;
-  old->current = false;
   if (old->text != entry->text)
     end_all(old,
             unavailable(fmt::format(
@@ -61,55 +68,52 @@ Status RouterCore::replace(CatalogEntryRef entry) {
   for (const Ticket ticket : old->parked) live_.at(ticket).entry = entry;
   entry->parked.swap(old->parked);
   cache_.succeed(old->id, entry->id);
-  cache_.retire(old->id);
-  retired_.push_back(old->id);
+  leave_catalog(old);
   absorb();
   return Status();
 }
 
 Status RouterCore::remove(const std::string& name) {
   ASSIGN_OR_RETURN(const CatalogEntryRef old, catalog_.remove(name));
-  old->current = false;
   counts_.forget(name);
   end_all(old, not_found(fmt::format("variant '{}' was removed while the request waited", name)));
-  cache_.retire(old->id);
-  retired_.push_back(old->id);
+  leave_catalog(old);
   absorb();
   return Status();
 }
 
 Status RouterCore::pin(const std::string& name) {
-  ASSIGN_OR_RETURN(const CatalogEntryRef entry, find(name));
-  const Status status = cache_.pin(entry->id);
+  ASSIGN_OR_RETURN(const CatalogName named, find(name));
+  const Status status = cache_.pin(named.entry->id);
   absorb();
   return status;
 }
 
 Status RouterCore::unpin(const std::string& name) {
-  ASSIGN_OR_RETURN(const CatalogEntryRef entry, find(name));
-  cache_.unpin(entry->id);
+  ASSIGN_OR_RETURN(const CatalogName named, find(name));
+  cache_.unpin(named.entry->id);
   absorb();
   return Status();
 }
 
 Status RouterCore::prefetch(const std::string& name) {
-  ASSIGN_OR_RETURN(const CatalogEntryRef entry, find(name));
-  const Status status = cache_.prefetch(entry->id);
+  ASSIGN_OR_RETURN(const CatalogName named, find(name));
+  const Status status = cache_.prefetch(named.entry->id);
   absorb();
   return status;
 }
 
 Status RouterCore::evict(const std::string& name) {
-  ASSIGN_OR_RETURN(const CatalogEntryRef entry, find(name));
-  const Status status = cache_.evict(entry->id);
+  ASSIGN_OR_RETURN(const CatalogName named, find(name));
+  const Status status = cache_.evict(named.entry->id);
   absorb();
   return status;
 }
 
 Status RouterCore::set_limit(const std::string& name, const VariantLimit& limit) {
-  ASSIGN_OR_RETURN(const CatalogEntryRef entry, find(name));
-  entry->share->limiter.reset();
-  if (limit.any()) entry->share->limiter.emplace(limit);
+  ASSIGN_OR_RETURN(const CatalogName named, find(name));
+  named.share->limiter.reset();
+  if (limit.any()) named.share->limiter.emplace(limit);
   return Status();
 }
 
@@ -122,36 +126,41 @@ Status RouterCore::set_budget(Tier tier, int64_t bytes) {
 Result<ModelHandle> RouterCore::resolve(const std::string& model) const {
   if (model.empty() || model == options_.base_name)
     return ModelHandle{options_.base_name, true, base_text_, nullptr};
-  ASSIGN_OR_RETURN(const CatalogEntryRef entry, find(model));
-  return ModelHandle{entry->name, false, entry->text, entry};
+  ASSIGN_OR_RETURN(const CatalogName named, find(model));
+  return ModelHandle{model, false, named.entry->text, named.entry};
 }
 
-// The version that a request resolved a moment ago goes to: maybe a newer one by now.
-Result<CatalogEntryRef> RouterCore::entry_for(const ModelHandle& model) const {
-  if (model.entry->current) return model.entry;
-  ASSIGN_OR_RETURN(const CatalogEntryRef entry, find(model.name));
-  if (entry->text != model.text)
+// What a request resolved a moment ago goes to: maybe a newer version by now.
+Result<CatalogName> RouterCore::current(const ModelHandle& model) const {
+  if (!model.entry->listed) {
+    if (!model.entry->current) return not_found(fmt::format("'{}' was closed", model.name));
+    return CatalogName{model.entry, nullptr};
+  }
+  ASSIGN_OR_RETURN(const CatalogName named, find(model.name));
+  if (named.entry->text != model.text)
     return unavailable(
         fmt::format("variant '{}' was replaced a moment ago: send the request again", model.name));
-  return entry;
+  return named;
 }
 
 Result<RouterCore::Submitted> RouterCore::submit(const ModelHandle& model, Request request) {
   if (draining_) return unavailable("the server is shutting down");
-  CatalogEntryRef entry;
+  CatalogName named;
   if (!model.is_base) {
-    ASSIGN_OR_RETURN(entry, entry_for(model));
+    ASSIGN_OR_RETURN(named, current(model));
   }
+  const CatalogEntryRef& entry = named.entry;
   const TimePoint now = clock_.now();
-  if (entry && entry->share->limiter && !request.follows)
-    RETURN_IF_ERROR(entry->share->limiter->check(model.name, now));
   // All choices of a request are one of those that wait.
-  if (!request.follows)
-    RETURN_IF_ERROR(bounds_.enter(entry ? entry->share.get() : nullptr, model.name, now));
+  const bool queues = !request.follows && (!entry || entry->listed);
+  RequestLimiter* limiter = named.share && named.share->limiter ? &*named.share->limiter : nullptr;
+  if (limiter != nullptr && !request.follows) RETURN_IF_ERROR(limiter->check(model.name, now));
+  if (queues) RETURN_IF_ERROR(bounds_.enter(named.share.get(), model.name, now));
   const Ticket ticket = ++last_ticket_;
   Live& live = live_[ticket];
   live.entry = entry;
-  live.queued = !request.follows;
+  live.share = named.share;
+  live.queued = queues;
   if (!entry) return Submitted{ticket, std::move(request)};
 
   const Result<bool> admitted = cache_.want(entry->id);
@@ -161,16 +170,17 @@ Result<RouterCore::Submitted> RouterCore::submit(const ModelHandle& model, Reque
     absorb();
     return admitted.status();
   }
-  if (entry->share->limiter) count(request, *entry->share->limiter);
+  if (limiter != nullptr) count(request, *limiter);
   Submitted out{ticket, std::nullopt};
-  VariantCounts& counts = counts_.of(entry->name);
+  VariantCounts& counted = counts(*entry, model.name);
   if (*admitted) {
     request.variant = ReleaseBox::handle(releases_, entry->device, entry->id);
     out.ready = std::move(request);
   } else {
     entry->parked.insert(ticket);
     ++waiting_;
-    ++counts.misses;
+    ++counted.misses;
+    live.name = model.name;
     live.parked = now;
     if (request.deadline != TimePoint::max()) deadlines_.emplace(request.deadline, ticket);
     live.request = std::move(request);
@@ -223,14 +233,14 @@ void RouterCore::started(Ticket ticket) {
 void RouterCore::finished(Ticket ticket, int64_t output_tokens) {
   const auto it = live_.find(ticket);
   if (it == live_.end()) return;
-  if (const CatalogEntryRef& entry = it->second.entry; entry && entry->share->limiter)
-    entry->share->limiter->count_tokens(output_tokens, clock_.now());
+  if (const auto& share = it->second.share; share && share->limiter)
+    share->limiter->count_tokens(output_tokens, clock_.now());
   leave_queue(it->second, !it->second.cancelled);
   live_.erase(it);
 }
 
 Status RouterCore::cannot_load(const CatalogEntry& entry, const Status& why) {
-  if (entry.current) ++counts_.of(entry.name).load_failures;
+  if (entry.current) ++counts(entry, entry.name).load_failures;
   return unavailable(fmt::format("variant '{}' cannot be loaded: {}", entry.name, why.message()));
 }
 
@@ -254,7 +264,7 @@ void RouterCore::load_ended(VariantId id, Result<VariantRef> variant, double too
       entry->loads += 1;
       entry->load_seconds = took;
       load_seconds_.observe(took);
-      if (entry->current) ++counts_.of(entry->name).loads;
+      if (entry->current) ++counts(*entry, entry->name).loads;
     } else {
       promotion_seconds_.observe(took);
     }
@@ -285,10 +295,10 @@ void RouterCore::tick() {
   while (!deadlines_.empty() && deadlines_.begin()->first <= clock_.now()) {
     const Ticket ticket = deadlines_.begin()->second;
     const CatalogEntryRef entry = live_.at(ticket).entry;
+    const std::string name = live_.at(ticket).name;
     end(ticket, FinishReason::kError,
-        Status(
-            Code::kDeadlineExceeded,
-            fmt::format("the request's time was up while variant '{}' was loading", entry->name)));
+        Status(Code::kDeadlineExceeded,
+               fmt::format("the request's time was up while variant '{}' was loading", name)));
     cache_.leave(entry->id);
   }
   cache_.tick();

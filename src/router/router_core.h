@@ -81,6 +81,16 @@ class RouterCore {
   Status add(CatalogEntryRef entry);
   Status replace(CatalogEntryRef entry);
   Status remove(const std::string& name);
+  // What the adapter pool serves from now on, in place of what it served before, all at once. For
+  // each of its names the same holds as for a variant that is replaced or removed; a member that
+  // stays is not loaded again.
+  Status publish(const PoolListing& listing);
+  Status reserve(const std::string& name) { return catalog_.reserve(name); }
+  void release_name(const std::string& name) { catalog_.release(name); }
+  // A variant under no name, for who holds the handle. Its requests are not counted among those
+  // that wait. Closed as by remove().
+  ModelHandle open_private(CatalogEntryRef entry);
+  void close_private(const ModelHandle& model);
   Status pin(const std::string& name);
   Status unpin(const std::string& name);
   Status prefetch(const std::string& name);
@@ -125,17 +135,19 @@ class RouterCore {
 
  private:
   struct Live {
-    CatalogEntryRef entry;           // null: the base
-    std::optional<Request> request;  // while it waits for its variant
-    bool queued = true;              // counted in the queue bounds
-    RequestHandle handle = 0;        // once the engine gave one
+    CatalogEntryRef entry;              // null: the base
+    std::string name;                   // that it was asked for by
+    std::shared_ptr<QueueShare> share;  // of the name; null: the base, or none
+    std::optional<Request> request;     // while it waits for its variant
+    bool queued = true;                 // counted in the queue bounds
+    RequestHandle handle = 0;           // once the engine gave one
     bool cancelled = false;
     TimePoint parked{};  // since when it waits for its variant
   };
   using LiveMap = std::unordered_map<Ticket, Live>;
 
-  Result<CatalogEntryRef> find(const std::string& name) const;
-  Result<CatalogEntryRef> entry_for(const ModelHandle& model) const;
+  Result<CatalogName> find(const std::string& name) const;
+  Result<CatalogName> current(const ModelHandle& model) const;
   void enter_cache(const CatalogEntryRef& entry);
   Status cannot_load(const CatalogEntry& entry, const Status& why);  // counted
   void count(const Request& request, RequestLimiter& limiter) const;
@@ -143,11 +155,16 @@ class RouterCore {
   void leave_queue(Live& live, bool served);
   void end(Ticket ticket, FinishReason reason, Status status);
   void end_all(const CatalogEntryRef& entry, const Status& status);
+  void end_these(const CatalogEntryRef& entry, const std::vector<Ticket>& tickets,
+                 const Status& status);
+  void leave_catalog(const CatalogEntryRef& entry);
+  void follow(const std::string& name, const CatalogEntryRef& from, const CatalogEntryRef& to);
+  VariantCounts& counts(const CatalogEntry& entry, const std::string& name);
   RouterEffect& effect(RouterEffect::Kind kind, const CatalogEntryRef& entry);
   void absorb();
   void perform(const CacheAction& action);
   void start_job(const CacheAction& action, const CatalogEntryRef& entry);
-  VariantInfo info(const CatalogEntry& entry) const;
+  VariantInfo info(const std::string& name, const CatalogName& named) const;
 
   const RouterCoreOptions options_;
   const std::shared_ptr<const TextAssets> base_text_;

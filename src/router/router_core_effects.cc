@@ -17,7 +17,7 @@ void RouterCore::unpark(LiveMap::iterator it) {
 void RouterCore::leave_queue(Live& live, bool served) {
   if (!live.queued) return;
   live.queued = false;
-  bounds_.leave(live.entry ? live.entry->share.get() : nullptr, served, clock_.now());
+  bounds_.leave(live.share.get(), served, clock_.now());
 }
 
 // A waiting request ends here; the cache is told by the caller.
@@ -32,7 +32,11 @@ void RouterCore::end(Ticket ticket, FinishReason reason, Status status) {
 }
 
 void RouterCore::end_all(const CatalogEntryRef& entry, const Status& status) {
-  const std::vector<Ticket> tickets(entry->parked.begin(), entry->parked.end());
+  end_these(entry, std::vector<Ticket>(entry->parked.begin(), entry->parked.end()), status);
+}
+
+void RouterCore::end_these(const CatalogEntryRef& entry, const std::vector<Ticket>& tickets,
+                           const Status& status) {
   for (const Ticket ticket : tickets) end(ticket, FinishReason::kError, status);
   if (!tickets.empty()) cache_.leave(entry->id, static_cast<int64_t>(tickets.size()));
 }
@@ -71,7 +75,7 @@ void RouterCore::perform(const CacheAction& action) {
       RouterEffect& out = effect(RouterEffect::Kind::kFree, entry);
       out.tier = action.tier;
       out.variant = std::move(action.tier == Tier::kDevice ? entry->device : entry->host);
-      if (entry->current && action.tier == Tier::kDevice) ++counts_.of(entry->name).evictions;
+      if (entry->current && action.tier == Tier::kDevice) ++counts(*entry, entry->name).evictions;
       return;
     }
     case Kind::kCancel:

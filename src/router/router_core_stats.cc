@@ -29,21 +29,23 @@ int64_t resident_bytes(const CacheEntryInfo& in_cache, VariantState state) {
 }  // namespace
 
 Result<VariantInfo> RouterCore::variant(const std::string& name) const {
-  ASSIGN_OR_RETURN(const CatalogEntryRef entry, find(name));
-  return info(*entry);
+  ASSIGN_OR_RETURN(const CatalogName named, find(name));
+  return info(name, named);
 }
 
 std::vector<VariantInfo> RouterCore::variants() const {
   std::vector<VariantInfo> out;
-  for (const auto& [name, entry] : catalog_.entries()) out.push_back(info(*entry));
+  for (const auto& [name, named] : catalog_.names()) out.push_back(info(name, named));
   return out;
 }
 
-VariantInfo RouterCore::info(const CatalogEntry& entry) const {
+VariantInfo RouterCore::info(const std::string& name, const CatalogName& named) const {
+  const CatalogEntry& entry = *named.entry;
   const CacheEntryInfo in_cache = cache_.info(entry.id);
   const TimePoint now = clock_.now();
   VariantInfo out;
-  out.name = entry.name;
+  out.name = name;
+  if (entry.name != name) out.member = entry.name;
   out.path = entry.path;
   out.digest = entry.digest;
   out.state = state_of(entry, in_cache);
@@ -57,7 +59,7 @@ VariantInfo RouterCore::info(const CatalogEntry& entry) const {
   out.in_flight = in_cache.in_flight;
   out.rate = rate_.rate(in_cache.priority, now);
   if (in_cache.last_use != TimePoint{}) out.idle_seconds = seconds(now - in_cache.last_use);
-  if (entry.share->limiter) out.limit = entry.share->limiter->limit();
+  if (named.share->limiter) out.limit = named.share->limiter->limit();
   out.retry_seconds = std::max(0.0, seconds(in_cache.next_try - now));
   return out;
 }
@@ -73,19 +75,24 @@ RouterStats RouterCore::stats() const {
   out.parked_seconds = parked_seconds_;
   out.others.counts = counts_.others();
   int64_t measured = 0, measured_bytes = 0;
-  for (const auto& [name, entry] : catalog_.entries()) {  // in the order of names
+  for (const auto& [name, named] : catalog_.names()) {  // in their order
+    const CatalogEntryRef& entry = named.entry;
     const CacheEntryInfo in_cache = cache_.info(entry->id);
     const VariantState state = state_of(*entry, in_cache);
-    const int64_t bytes = resident_bytes(in_cache, state);
-    ++out.registered;
-    ++out.variants[static_cast<size_t>(state)];
-    if (in_cache.bytes > 0) {
+    // What a member of the pool takes is counted once, and not under each name that it answers.
+    const bool itself = entry->name == name;
+    const int64_t bytes = itself ? resident_bytes(in_cache, state) : 0;
+    if (itself) {
+      ++out.registered;
+      ++out.variants[static_cast<size_t>(state)];
+    }
+    if (itself && in_cache.bytes > 0) {
       ++measured;
       measured_bytes += in_cache.bytes;
     }
     const VariantCounts* own = counts_.find(name);
     if (own == nullptr) {
-      out.others.add(state, bytes);
+      if (itself) out.others.add(state, bytes);
       continue;
     }
     VariantRow& row = out.rows.emplace_back();

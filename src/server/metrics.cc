@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include "server/engine_metrics.h"
+#include "server/pool_metrics.h"
 #include "server/router_metrics.h"
 
 namespace deltad {
@@ -133,6 +134,7 @@ std::string ServerMetrics::render(const MetricsSnapshot& snapshot) const {
     render_models(snapshot, out);
     render_cache(snapshot.router, snapshot.engine.waiting, out);
     render_variants(snapshot.router, out);
+    if (snapshot.pool) render_pool(*snapshot.pool, out);
     render_vllm(snapshot, out);
   }
   return out.text();

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "base/mutex.h"
 #include "engine/engine.h"
 #include "router/router_stats.h"
+#include "server/pool/pool_service.h"
 #include "server/prometheus_text.h"
 
 namespace deltad {
@@ -53,6 +55,7 @@ struct MetricsSnapshot {  // of what others count
   size_t base_bytes = 0;  // resident weights
   EngineStats engine;
   RouterStats router;
+  std::optional<PoolFigures> pool;  // none: no adapter pool
 };
 
 class ServerMetrics {

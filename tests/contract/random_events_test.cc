@@ -1,12 +1,16 @@
 // Random sequences of events against the router: requests, clients that leave, loads that are slow,
-// fail or are cancelled, files that vanish, replacements, removals, pins, changes of the budget.
-// After every event: no budget is passed, accounts agree with what is really in memory, nothing in
-// use is evicted and no two loads of a digest run (RouterWorld checks these as they happen), every
-// request ends exactly once, and nobody waits for nothing. DELTAD_SEED=n replays a failing run.
+// fail or are cancelled, files that vanish, replacements, removals, pins, changes of the budget,
+// and what the adapter pool publishes: each answer is of one member that stood for its name at a
+// time between its arrival and its start. After every event: no budget is passed, accounts agree
+// with what is really in memory, nothing in use is evicted and no two loads of a digest run
+// (RouterWorld checks these as they happen), every request ends exactly once, and nobody waits for
+// nothing. DELTAD_SEED=n replays a failing run.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <random>
 
 #include "tests/support/router_world.h"
@@ -17,7 +21,7 @@ namespace {
 using testing::RouterWorld;
 
 constexpr int kEvents = 100'000;
-constexpr int kNames = 14;
+constexpr int kNames = 14, kPooled = 6;
 
 class RandomEvents {
  public:
@@ -37,7 +41,7 @@ class RandomEvents {
 
   RouterWorld& world() { return world_; }
   // What happened at all: a sequence that never reaches a case tests nothing.
-  int finished = 0, left = 0, failed = 0, refused = 0, replaced = 0, late = 0;
+  int finished = 0, left = 0, failed = 0, refused = 0, replaced = 0, late = 0, published = 0;
 
  private:
   int below(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
@@ -53,7 +57,11 @@ class RandomEvents {
   }
   std::string name(int i) { return "v" + std::to_string(i); }
   // A few are asked for much more often than the others.
-  std::string some() { return name(std::min(below(kNames), below(kNames))); }
+  std::string some() {
+    if (chance(25)) return pooled(below(kPooled));
+    return name(std::min(below(kNames), below(kNames)));
+  }
+  std::string pooled(int i) { return "p" + std::to_string(i); }
   int64_t size() { return chance(2) ? 150 : 5 + below(36); }
   std::string digest() { return "d" + std::to_string(below(30)); }
   void add(int i) { (void)world_.add(name(i), size(), digest()); }
@@ -91,10 +99,55 @@ class RandomEvents {
     world_.engine_refuses = chance(2);
     const size_t number = world_.ask(chance(10) ? "base" : some(), deadline);
     world_.engine_refuses = false;
-    if (world_.asked[number].refused)
+    if (world_.asked[number].refused) {
       ++refused;
-    else
-      open_.insert(number);
+      return;
+    }
+    open_.insert(number);
+    if (const auto at = stands_for_.find(world_.asked[number].name); at != stands_for_.end())
+      answered_by_[number] = {at->second};
+    note_starts();
+  }
+
+  // Who has begun since the last look was given the member that stood for the name then: the last
+  // one, or of the last `choices`.
+  void note_starts(std::ptrdiff_t choices = 1) {
+    for (auto it = answered_by_.begin(); it != answered_by_.end();) {
+      const RouterWorld::Asked& asked = world_.asked[it->first];
+      if (!asked.in_engine && asked.ends == 0) {
+        ++it;
+        continue;
+      }
+      const std::vector<std::string>& stood = it->second;
+      const auto first = stood.end() - std::min(choices, std::ssize(stood));
+      if (!asked.digest.empty()) {
+        EXPECT_NE(std::find(first, stood.end(), asked.digest), stood.end())
+            << asked.name << " was answered by " << asked.digest << ", not by " << stood.back();
+      }
+      it = answered_by_.erase(it);
+    }
+  }
+
+  // Some names are gone, the others are cut into groups, each of one member, old or new.
+  void publish() {
+    note_starts();
+    std::map<std::string, int64_t> members;
+    std::map<std::string, std::string> names;
+    for (int i = 0; i < kPooled; ++i) {
+      if (chance(10)) continue;
+      const std::string member = "m" + std::to_string(below(6));
+      names[pooled(i)] = member;
+      members.emplace(member, sizes_.emplace(member, size()).first->second);
+    }
+    ASSERT_TRUE(world_.publish(members, names).ok());
+    ++published;
+    stands_for_.clear();
+    for (const auto& [name, member] : names) stands_for_[name] = "pool/" + member;
+    for (auto& [number, digests] : answered_by_) {
+      const auto at = stands_for_.find(world_.asked[number].name);
+      if (at != stands_for_.end()) digests.push_back(at->second);
+    }
+    note_starts(2);  // room that a switch makes may let one begin as if just before it
   }
 
   void finish(size_t number) {
@@ -126,7 +179,11 @@ class RandomEvents {
 
   void administer() {
     const std::string who = some();
-    switch (below(12)) {
+    switch (below(14)) {
+      case 12:
+      case 13:
+        publish();
+        return;
       case 0:
       case 1:
       case 2:
@@ -189,7 +246,9 @@ class RandomEvents {
     EXPECT_EQ(world_.core.requests(), open_.size());
     EXPECT_EQ(world_.core.waiting(), open_.size() - world_.engine.size());
     int64_t in_flight = 0, waiting = 0;
+    note_starts();
     for (const VariantInfo& info : world_.core.variants()) {
+      if (!info.member.empty()) continue;  // shows its member's
       in_flight += info.in_flight;
       waiting += info.waiting;
     }
@@ -244,6 +303,7 @@ class RandomEvents {
     }
     EXPECT_EQ(world_.core.requests(), 0u);
     for (int i = 0; i < kNames; ++i) (void)world_.remove(name(i));
+    ASSERT_TRUE(world_.publish({}, {}).ok());
     while (!world_.jobs.empty()) world_.end_load(any(world_.jobs), Status());
     while (!world_.measuring.empty()) world_.measured(0);
     EXPECT_EQ(world_.used(Tier::kDevice), 0);
@@ -259,6 +319,9 @@ class RandomEvents {
   std::set<size_t> open_;
   int64_t closed_ = 0;
   int64_t used_[2] = {0, 0};
+  std::map<std::string, std::string> stands_for_;  // of the pool: name → digest of its member
+  std::map<std::string, int64_t> sizes_;           // of members
+  std::map<size_t, std::vector<std::string>> answered_by_;  // of requests that wait
 };
 
 void play(uint64_t seed, bool two_tiers) {
@@ -275,6 +338,7 @@ void play(uint64_t seed, bool two_tiers) {
   EXPECT_GT(events.refused, 100);
   EXPECT_GT(events.replaced, 100);
   EXPECT_GT(events.late, 10);
+  EXPECT_GT(events.published, 100);
   EXPECT_GT(stats.hits, 1000u);
   EXPECT_GT(stats.evicted(Tier::kDevice, EvictionReason::kRoom), 1000u);
   EXPECT_GT(stats.evicted(Tier::kDevice, EvictionReason::kAge), 10u);

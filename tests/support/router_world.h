@@ -67,6 +67,24 @@ class RouterWorld {
     return status;
   }
 
+  // The adapter pool. members: name → bytes; each lies at a path made of its name, and its digest
+  // is that path.
+  Status publish(const std::map<std::string, int64_t>& members,
+                 const std::map<std::string, std::string>& names) {
+    PoolListing listing;
+    listing.names = names;
+    for (const auto& [member, bytes] : members) {
+      auto out = entry(member, bytes, "");
+      files.erase(out->path);
+      out->path = "pool/" + member;
+      files[out->path] = {bytes, out->path};
+      listing.members.push_back(std::move(out));
+    }
+    const Status status = core.publish(listing);
+    run();
+    return status;
+  }
+
   // The clients. Returns the request's number; refused ones have one too.
   size_t ask(const std::string& name, TimePoint deadline = TimePoint::max()) {
     const size_t number = asked.size();
@@ -204,7 +222,6 @@ class RouterWorld {
     out->name = name;
     out->path = name + "#" + std::to_string(++versions_);
     out->text = text;
-    out->share = std::make_shared<QueueShare>();
     files[out->path] = {bytes, digest.empty() ? out->path : digest};
     return out;
   }

@@ -32,7 +32,6 @@ class Simulation {
     for (int i = 0; i < variants; ++i) {
       auto entry = std::make_shared<CatalogEntry>();
       entry->name = entry->path = "v" + std::to_string(i);
-      entry->share = std::make_shared<QueueShare>();
       CHECK(core_.add(entry).ok(), "a variant was refused");
       CHECK(entry->id == static_cast<VariantId>(i + 1), "ids are not consecutive");
       models_.push_back(*core_.resolve(entry->name));

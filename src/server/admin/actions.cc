@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/admin/fields.h"
+#include "server/admin/pool_actions.h"
 #include "server/admin/variant_json.h"
 #include "server/openai/models.h"
 
@@ -143,6 +144,14 @@ ApiError perform(const Serving& serving, const AdminRoute& route, std::string_vi
       return simple(router, route, body, &Router::evict, answer);
     case AdminAction::kLimit:
       return set_limit(router, route.name, body, answer);
+    case AdminAction::kPool:
+    case AdminAction::kPoolAdd:
+    case AdminAction::kPoolGet:
+    case AdminAction::kPoolRemove:
+    case AdminAction::kPoolBudget:
+    case AdminAction::kPoolOperation:
+    case AdminAction::kPoolCancel:
+      return perform_on_pool(serving.pool, route, body, answer);
     case AdminAction::kLoadAdapter:
       return load_adapter(router, body, answer);
     case AdminAction::kUnloadAdapter:

@@ -40,6 +40,9 @@ struct Job {
       case AdminAction::kCache:
       case AdminAction::kList:
       case AdminAction::kGet:
+      case AdminAction::kPool:
+      case AdminAction::kPoolGet:
+      case AdminAction::kPoolOperation:
         return false;
       default:
         return true;

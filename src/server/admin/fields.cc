@@ -108,13 +108,37 @@ const FieldTable<BodyFields> kUnloadAdapterTable = {
     {"lora_int_id", [](const Json&, const std::string&, BodyFields*) { return ApiError(); }},
 };
 
+struct PoolAddBody {
+  std::optional<std::string> name, path, questions;
+};
+const FieldTable<PoolAddBody> kPoolAddTable = {
+    {"name", [](const Json& v, const std::string& p,
+                PoolAddBody* out) { return read_string(v, p, &out->name.emplace()); }},
+    {"path", [](const Json& v, const std::string& p,
+                PoolAddBody* out) { return read_string(v, p, &out->path.emplace()); }},
+    {"questions", [](const Json& v, const std::string& p,
+                     PoolAddBody* out) { return read_string(v, p, &out->questions.emplace()); }},
+};
+constexpr int64_t kMostBytes = 1'000'000'000'000'000;
+const FieldTable<std::optional<int64_t>> kPoolBudgetTable = {
+    {"bytes",
+     [](const Json& v, const std::string& p, std::optional<int64_t>* out) {
+       return read_int(v, p, 1, kMostBytes, &out->emplace());
+     }},
+};
+
+ApiError check_path(const std::optional<std::string>& path, const std::string& param) {
+  if (!path) return missing_parameter(param);
+  if (path->size() > kLongestPath)
+    return invalid_value(param, fmt::format("at most {} bytes are allowed.", kLongestPath));
+  if (path->empty() || path->front() != '/')
+    return invalid_value(param, "expected an absolute path on the server's machine.");
+  return {};
+}
+
 // param: as the path is called here.
 ApiError take(BodyFields fields, const std::string& param, PutFields* out) {
-  if (!fields.path) return missing_parameter(param);
-  if (fields.path->size() > kLongestPath)
-    return invalid_value(param, fmt::format("at most {} bytes are allowed.", kLongestPath));
-  if (fields.path->empty() || fields.path->front() != '/')
-    return invalid_value(param, "expected an absolute path on the server's machine.");
+  RETURN_IF_API_ERROR(check_path(fields.path, param));
   out->source = {std::move(*fields.name), std::move(*fields.path), fields.limit};
   out->replace = fields.replace;
   return {};
@@ -150,6 +174,24 @@ ApiError read_nothing(std::string_view body) {
   if (body.empty()) return {};
   BodyFields none;
   return read_body(FieldTable<BodyFields>{}, body, &none);
+}
+
+ApiError read_pool_add(std::string_view body, PoolAddFields* out) {
+  PoolAddBody fields;
+  RETURN_IF_API_ERROR(read_body(kPoolAddTable, body, &fields));
+  if (!fields.name) return missing_parameter("name");
+  RETURN_IF_API_ERROR(check_path(fields.path, "path"));
+  RETURN_IF_API_ERROR(check_path(fields.questions, "questions"));
+  *out = {std::move(*fields.name), std::move(*fields.path), std::move(*fields.questions)};
+  return {};
+}
+
+ApiError read_pool_budget(std::string_view body, int64_t* bytes) {
+  std::optional<int64_t> given;
+  RETURN_IF_API_ERROR(read_body(kPoolBudgetTable, body, &given));
+  if (!given) return missing_parameter("bytes");
+  *bytes = *given;
+  return {};
 }
 
 ApiError read_load_adapter(std::string_view body, const std::string& base_name, PutFields* out) {

@@ -2,6 +2,7 @@
 // 400 that names the field, else OK. Pure.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -23,6 +24,14 @@ ApiError read_replace(std::string_view body, const std::string& name, PutFields*
 ApiError read_limit(std::string_view body, VariantLimit* out);
 // Nothing, or {}.
 ApiError read_nothing(std::string_view body);
+
+struct PoolAddFields {
+  std::string name, path, questions;
+};
+// {"name", "path", "questions"}: an adapter and its evaluation set
+ApiError read_pool_add(std::string_view body, PoolAddFields* out);
+// {"bytes"}
+ApiError read_pool_budget(std::string_view body, int64_t* bytes);
 
 // vLLM's {"lora_name", "lora_path", "load_inplace": false, "base_model_name"}; the last may be
 // empty, else it must be the base's.

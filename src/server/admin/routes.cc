@@ -1,11 +1,15 @@
 #include "server/admin/routes.h"
 
+#include <optional>
+
 #include "server/request_target.h"
 
 namespace deltad {
 namespace {
 
 constexpr std::string_view kVariants = "/admin/v1/variants/";
+constexpr std::string_view kAdapters = "/admin/v1/pool/adapters/";
+constexpr std::string_view kOperations = "/admin/v1/pool/operations/";
 
 struct Known {
   std::string_view path, method, allow;
@@ -16,6 +20,9 @@ constexpr Known kKnown[] = {
     {"/admin/v1/variants", "GET", "GET, HEAD, POST", AdminAction::kList},
     {"/admin/v1/variants", "POST", "GET, HEAD, POST", AdminAction::kAdd},
     {"/admin/v1/cache", "GET", "GET, HEAD", AdminAction::kCache},
+    {"/admin/v1/pool", "GET", "GET, HEAD", AdminAction::kPool},
+    {"/admin/v1/pool/adapters", "POST", "POST", AdminAction::kPoolAdd},
+    {"/admin/v1/pool/budget", "PUT", "PUT", AdminAction::kPoolBudget},
     {"/v1/load_lora_adapter", "POST", "POST", AdminAction::kLoadAdapter},
     {"/v1/unload_lora_adapter", "POST", "POST", AdminAction::kUnloadAdapter},
     {"/v1/models", "GET", "GET, HEAD", AdminAction::kModels},
@@ -26,6 +33,16 @@ constexpr Known kOfName[] = {
     {"", "GET", "", AdminAction::kGet},
     {"", "PUT", "", AdminAction::kReplace},
     {"", "DELETE", "", AdminAction::kRemove},
+};
+
+constexpr Known kOfAdapter[] = {
+    {"", "GET", "", AdminAction::kPoolGet},
+    {"", "DELETE", "", AdminAction::kPoolRemove},
+};
+
+constexpr Known kOfOperation[] = {
+    {"", "GET", "", AdminAction::kPoolOperation},
+    {"", "DELETE", "", AdminAction::kPoolCancel},
 };
 
 constexpr Known kUnderName[] = {
@@ -52,6 +69,22 @@ AdminRoute match_variant(std::string_view method, std::string_view rest) {
   for (const Known& known : kOfName) {
     if (method == known.method) route.action = known.action;
   }
+  return route;
+}
+
+// What follows a prefix, if the path has it.
+std::optional<std::string_view> after(std::string_view prefix, std::string_view path) {
+  if (path.size() <= prefix.size() || path.substr(0, prefix.size()) != prefix) return std::nullopt;
+  return path.substr(prefix.size());
+}
+
+template <size_t n>
+AdminRoute match_item(std::string_view method, std::string_view rest, const Known (&known)[n]) {
+  AdminRoute route;
+  route.allow = "GET, HEAD, DELETE";
+  route.name = percent_decoded(rest);
+  for (const Known& k : known)
+    if (method == k.method) route.action = k.action;
   return route;
 }
 
@@ -89,6 +122,20 @@ const char* admin_action_name(AdminAction action) {
       return "evict";
     case AdminAction::kLimit:
       return "rate_limit";
+    case AdminAction::kPool:
+      return "pool";
+    case AdminAction::kPoolAdd:
+      return "pool_add";
+    case AdminAction::kPoolGet:
+      return "pool_get";
+    case AdminAction::kPoolRemove:
+      return "pool_remove";
+    case AdminAction::kPoolBudget:
+      return "pool_budget";
+    case AdminAction::kPoolOperation:
+      return "pool_operation";
+    case AdminAction::kPoolCancel:
+      return "pool_cancel";
   }
   return "none";
 }
@@ -96,8 +143,9 @@ const char* admin_action_name(AdminAction action) {
 AdminRoute match_admin_route(std::string_view method, std::string_view target) {
   if (method == "HEAD") method = "GET";
   const std::string_view path = path_of(target);
-  if (path.size() > kVariants.size() && path.substr(0, kVariants.size()) == kVariants)
-    return match_variant(method, path.substr(kVariants.size()));
+  if (const auto rest = after(kVariants, path)) return match_variant(method, *rest);
+  if (const auto rest = after(kAdapters, path)) return match_item(method, *rest, kOfAdapter);
+  if (const auto rest = after(kOperations, path)) return match_item(method, *rest, kOfOperation);
   AdminRoute route;
   for (const Known& known : kKnown) {
     if (path != known.path) continue;

@@ -21,6 +21,13 @@ enum class AdminAction {
   kPrefetch,
   kEvict,
   kLimit,
+  kPool,
+  kPoolAdd,
+  kPoolGet,
+  kPoolRemove,
+  kPoolBudget,
+  kPoolOperation,
+  kPoolCancel,
   kLoadAdapter,  // vLLM's names for adding and removing
   kUnloadAdapter
 };
@@ -29,7 +36,7 @@ const char* admin_action_name(AdminAction action);
 struct AdminRoute {
   AdminAction action = AdminAction::kNone;  // kNone: no such path, or not with that method
   std::string_view allow;                   // methods, as in the Allow header; empty: no such path
-  std::string name;                         // of the variant, decoded; may contain slashes
+  std::string name;  // of the variant or adapter, decoded; may contain slashes; or an operation's
 };
 
 // target: path and query, as sent. The last part of /admin/v1/variants/NAME/pin is an action only

@@ -33,6 +33,7 @@ Json variant_json(const VariantInfo& info) {
   json["object"] = "variant";
   json["name"] = info.name;
   json["path"] = info.path;
+  json["member"] = info.member.empty() ? Json() : Json(info.member);
   json["state"] = variant_state_name(info.state);
   json["error"] = info.error.empty() ? Json() : Json(info.error);
   json["retry_seconds"] = info.error.empty() ? Json() : Json(milli(info.retry_seconds));

@@ -174,6 +174,7 @@ void OpenAiApi::metrics_page(Reply& reply) {
     snapshot.base_bytes = serving.base_bytes;
     snapshot.engine = serving.engine->stats();
     snapshot.router = serving.router->stats();
+    if (serving.pool != nullptr) snapshot.pool = serving.pool->figures();
     for (const std::string& name : metrics_.variants())
       if (!serving.router->resolve(name).ok()) metrics_.forget(name);
   }

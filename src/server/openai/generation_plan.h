@@ -12,17 +12,19 @@
 #include "router/router.h"
 #include "server/openai/chat_request.h"
 #include "server/openai/completion_request.h"
+#include "server/pool/pool_service.h"
 
 namespace deltad {
 
-// What becomes known when the model is loaded. router and engine outlive every request.
+// What becomes known when the model is loaded. router, engine and pool outlive every request.
 struct Serving {
   Router* router = nullptr;
   Engine* engine = nullptr;
-  std::string base_path;       // shown as `root`
-  int64_t created = 0;         // unix seconds
-  size_t base_bytes = 0;       // the base's weights, resident
-  double request_seconds = 0;  // that a request may take; 0: no bound
+  PoolService* pool = nullptr;  // null: no adapter pool
+  std::string base_path;        // shown as `root`
+  int64_t created = 0;          // unix seconds
+  size_t base_bytes = 0;        // the base's weights, resident
+  double request_seconds = 0;   // that a request may take; 0: no bound
 };
 
 struct PromptTokens {

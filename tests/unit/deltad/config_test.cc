@@ -31,12 +31,14 @@ server: {listen: "[::1]:9000", io_threads: 3, real_time_io: false, max_body: 1Mi
          header_seconds: 2, idle_seconds: 3.5, drain_seconds: 4, request_seconds: 90, cors_origins: [https://a, https://b], api_keys: [secret],
          admin: {listen: "0.0.0.0:9001", api_keys: [admin-secret]}}
 engine: {kv_cache: 512KiB, max_context: 100, max_step_rows: 64, max_running: 5, max_waiting: 6, step_milliseconds: 50,
-         prefix_cache: false, age_seconds: 2.5, base_weight: 3, variant_weights: {coder: 0.5, team/legal: 2}}
+         prefix_cache: false, age_seconds: 2.5, background_share: 0.2, base_weight: 3, variant_weights: {coder: 0.5, team/legal: 2}}
 cpu: {threads: 2, pin: false, isa: avx2}
 variant_watch: {folder: incoming, settle_seconds: 0.25}
 variant_loading: {threads: 3, retry_seconds: 0.5, bytes_per_second: 200MiB}
 variant_cache: {memory: 64MiB, half_life_seconds: 30, age_bound_seconds: 2.5}
 queue: {max_requests: 7, max_requests_per_variant: 3}
+adapter_pool: {folder: pool, budget: 3MiB, policy: kmerge, merge_by: opcm, keep_share: 0.7, store_below: 0.25,
+               max_dropped_energy: 0.2, opcm_share: 0.6, scoring_concurrency: 2, scoring_max_tokens: 32}
 )",
                                     "/etc/deltad/my.yaml", &config);
   ASSERT_TRUE(status.ok()) << status.message();
@@ -86,6 +88,17 @@ queue: {max_requests: 7, max_requests_per_variant: 3}
   EXPECT_EQ(config.router.max_waiting_per_variant, 3);
   EXPECT_DOUBLE_EQ(config.router.retry_seconds, 0.5);
   EXPECT_EQ(config.router.bytes_per_second, 200 << 20);
+  EXPECT_DOUBLE_EQ(config.engine.background_share, 0.2);
+  EXPECT_EQ(config.pool.folder, "/etc/deltad/pool");
+  EXPECT_EQ(config.pool.pool.budget, 3 << 20);
+  EXPECT_EQ(config.pool.pool.policy, PoolPolicy::kKmerge);
+  EXPECT_EQ(config.pool.pool.merge_by, PoolMergeBy::kOpcm);
+  EXPECT_DOUBLE_EQ(config.pool.pool.keep_share, 0.7);
+  EXPECT_DOUBLE_EQ(*config.pool.pool.store_below, 0.25);
+  EXPECT_DOUBLE_EQ(config.pool.pool.max_dropped_energy, 0.2);
+  EXPECT_DOUBLE_EQ(config.pool.pool.opcm_share, 0.6);
+  EXPECT_EQ(config.pool.scoring.concurrency, 2);
+  EXPECT_EQ(config.pool.scoring.max_tokens, 32);
 }
 
 TEST(Config, NamesKeyLineAndWhatIsAllowed) {
@@ -122,6 +135,17 @@ TEST(Config, NamesKeyLineAndWhatIsAllowed) {
       error_of("variant_watch: {settle_seconds: 0}\n"),
       HasSubstr("key 'variant_watch.settle_seconds': expected a number of seconds above 0"));
   EXPECT_THAT(error_of("variant_cache: {memory: 0}\n"), HasSubstr("expected auto or a size"));
+  EXPECT_THAT(error_of("adapter_pool: {policy: best}\n"),
+              HasSubstr("key 'adapter_pool.policy': expected shrink-first or kmerge"));
+  EXPECT_THAT(error_of("adapter_pool: {merge_by: mean}\n"),
+              HasSubstr("expected best, average or opcm"));
+  EXPECT_THAT(error_of("adapter_pool: {keep_share: 1.5}\n"),
+              HasSubstr("expected a number from 0 to 1"));
+  EXPECT_THAT(error_of("adapter_pool: {store_below: never}\n"),
+              HasSubstr("expected off or a number from -1 to 1"));
+  EXPECT_THAT(error_of("adapter_pool: {folder: p}\n"), HasSubstr("give adapter_pool.budget too"));
+  EXPECT_THAT(error_of("adapter_pool: {budget: 1MiB}\n"),
+              HasSubstr("give adapter_pool.folder too"));
   EXPECT_THAT(error_of("base: [\n"), HasSubstr("not valid YAML"));
   EXPECT_THAT(error_of("- a\n- b\n"), HasSubstr("expected a map of keys"));
 }

@@ -137,7 +137,8 @@ TEST(AdminJson, ShowsEveryField) {
   info.in_flight = 2;
   info.rate = 0.1234567;
   info.created = 5;
-  EXPECT_EQ(variant_json(info), Json::parse(R"({"object":"variant","name":"a","path":"/v/a",
+  EXPECT_EQ(variant_json(info),
+            Json::parse(R"({"object":"variant","name":"a","path":"/v/a","member":null,
       "state":"failed","error":"no such file","retry_seconds":2.5,"digest":null,"bytes":0,
       "pinned":true,"in_flight":2,"waiting":1,"requests_per_second":0.123,"idle_seconds":null,
       "loads":0,"load_seconds":null,"created":5,"rate_limit":null})"));

@@ -48,6 +48,23 @@ class FakeRouter final : public Router {
   Status set_limit(const std::string& name, const VariantLimit& limit) override {
     return changed("limit", {name, "", limit});
   }
+  Status publish(const Publication& publication) override {
+    MutexLock lock(mutex_);
+    publications_.push_back(publication);
+    return Status();
+  }
+  Status reserve(const std::string& name) override {
+    if (name == "math") return conflict("a variant is called 'math'");
+    return changed("reserve", {name, ""});
+  }
+  void release_name(const std::string& name) override { (void)changed("release", {name, ""}); }
+  Result<ModelHandle> open_private(const VariantSource& source) override {
+    RETURN_IF_ERROR(changed("open", {"", source.path}));
+    return ModelHandle{source.path, false, text_, nullptr};
+  }
+  void close_private(const ModelHandle& model) override {
+    (void)changed("close", {"", model.name});
+  }
   Status set_cache_bytes(int64_t) override { return unimplemented("not used"); }
   void shutdown(TimePoint) override {}
 
@@ -103,6 +120,10 @@ class FakeRouter final : public Router {
   std::vector<Change> changes() const {
     MutexLock lock(mutex_);
     return changes_;
+  }
+  std::vector<Publication> publications() const {
+    MutexLock lock(mutex_);
+    return publications_;
   }
   void change_result(Status status) {
     MutexLock lock(mutex_);
@@ -190,6 +211,7 @@ class FakeRouter final : public Router {
   size_t refuse_after_ GUARDED_BY(mutex_) = 0;
   std::vector<Change> changes_ GUARDED_BY(mutex_);
   Status change_result_ GUARDED_BY(mutex_);
+  std::vector<Publication> publications_ GUARDED_BY(mutex_);
 };
 
 class FakeEngine final : public Engine {
