@@ -8,7 +8,6 @@ import time
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
 
 from conftest import GOLDEN, TINY, Server, ctl, free_port, running
 
@@ -17,16 +16,37 @@ PROMPTS = ["one", "the house", "what is it?", "12 + 30", "a b c d", "hello there
 TOKENS = 12
 
 
-def make_adapter(folder, seed: int, scale: float = 1.0):
-    """Like lora/plain, but other values, all of which bf16 holds exactly."""
+def read_tensors(path) -> dict:
+    """Of a bf16 safetensors file (8 bytes of length, a JSON header, the data), as fp32."""
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header, body = json.loads(data[8:8 + length]), data[8 + length:]
+    header.pop("__metadata__", None)
+    out = {}
+    for name, entry in header.items():
+        assert entry["dtype"] == "BF16"
+        bits = np.frombuffer(body[slice(*entry["data_offsets"])], np.uint16).astype(np.uint32) << 16
+        out[name] = bits.view(np.float32).reshape(entry["shape"])
+    return out
+
+
+def write_tensors(tensors: dict, path) -> None:
+    header, body = {}, b""
+    for name, t in tensors.items():
+        data = (t.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).tobytes()
+        header[name] = {"dtype": "BF16", "shape": t.shape, "data_offsets": [len(body), len(body) + len(data)]}
+        body += data
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + body)
+
+
+def make_adapter(folder, seed: int):
+    """Like lora/plain, but with other values."""
     random_ = np.random.default_rng(seed)
     folder.mkdir()
     shutil.copy(LORA / "plain" / "adapter_config.json", folder)
-    tensors = load_file(LORA / "plain" / "adapter_model.safetensors")
-    # Cut to bf16's bits, so that nothing is lost where the pool stores 16.
-    bf16 = lambda t: (t.astype(np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32)
-    made = {name: bf16(random_.standard_normal(t.shape) * t.std() * scale) for name, t in tensors.items()}
-    save_file(made, folder / "adapter_model.safetensors")
+    tensors = read_tensors(LORA / "plain" / "adapter_model.safetensors")
+    write_tensors({name: random_.standard_normal(t.shape) * t.std() for name, t in tensors.items()}, folder / "adapter_model.safetensors")
     return folder
 
 
@@ -219,8 +239,8 @@ def test_hostile_adapters_and_questions_are_refused_and_serving_goes_on(tmp_path
         config = json.loads((bad / name / "adapter_config.json").read_text())
         (bad / name / "adapter_config.json").write_text(json.dumps({**config, **settings}))
         if tensors:
-            values = load_file(bad / name / "adapter_model.safetensors")
-            save_file(tensors(values), bad / name / "adapter_model.safetensors")
+            file = bad / name / "adapter_model.safetensors"
+            write_tensors(tensors(read_tensors(file)), file)
         return bad / name
 
     def poison(values):
