@@ -1,6 +1,6 @@
 """How much an adapter that comes into the pool widens the gaps between other streams' tokens.
 
-gap_while_pooling.py BUILD MODEL [--shares 0.05,0.1,1] [--streams 8] [--adds 3] [--questions 12] [--budget 1.5] [--work FOLDER]
+gap_while_pooling.py BUILD MODEL [--shares 0.05,0.1,1] [--streams 8] [--adds 3] [--questions 12] [--budget 1.5] [--longest 600] [--work FOLDER]
 
 Starts deltad once for each engine.background_share with a pool for --budget times the bytes of an adapter, keeps --streams streams going,
 half of the base and half of an adapter that is no part of the pool, and lets it add the adapters of examples/variants one after the other:
@@ -72,6 +72,8 @@ async def measure(a, adapters, share: str) -> None:
             while operation["state"] in ("queued", "running"):
                 await asyncio.sleep(LOOK)
                 operation = await asyncio.to_thread(call, f"{pool}/operations/{operation['id']}")
+                if time.monotonic() > begin + a.longest and operation["state"] == "running":
+                    await asyncio.to_thread(call, f"{pool}/operations/{operation['id']}", "DELETE")
             adds.append((begin, time.monotonic()))
             scores = sum(len(t["scores"]) for t in operation["report"]["trials"])
             results.append(f"{adapter.name} {operation['state']}, {len(operation['report']['trials'])} candidates, {scores} scores")
@@ -107,6 +109,7 @@ def main() -> None:
     parser.add_argument("--adds", type=int, default=3)
     parser.add_argument("--questions", type=int, default=12)
     parser.add_argument("--budget", type=float, default=1.5)
+    parser.add_argument("--longest", type=float, default=600, help="seconds after which an add is cancelled")
     parser.add_argument("--policy", default="shrink-first")
     parser.add_argument("--keep-share", type=float, default=0.9)
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("gap_while_pooling"))
