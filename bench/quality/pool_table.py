@@ -67,20 +67,27 @@ def run(out: pathlib.Path, build: str, base: str) -> None:
         part.rename(file)
         print(file.name, flush=True)
 
-    forms = {"base": "", "1-bit": str(ROOT / ".cache/variants/row-1/{}.delta.safetensors"), "adapter": str(ADAPTERS / "{}")}
-    for form, path in forms.items():
-        scores = [x for n in NAMES for x in ("--score", f"{path.format(n)}={ADAPTERS / n / 'questions.jsonl'}")]
-        bench(out / f"{form}.jsonl", scores)
-    for way, arguments in WAYS.items():
-        for k in SIZES:
-            for order, names in ORDERS.items():
+    forms = {"adapter": str(ADAPTERS / "{}"), "1-bit": str(ROOT / ".cache/variants/row-1/{}.delta.safetensors"), "base": ""}
+
+    def ask(form: str) -> None:
+        bench(out / f"{form}.jsonl",
+              [x for n in NAMES for x in ("--score", f"{forms[form].format(n)}={ADAPTERS / n / 'questions.jsonl'}")])
+
+    # What tells most comes first: a table can be made before all is there.
+    ask("adapter")
+    for order, names in ORDERS.items():
+        for way, arguments in WAYS.items():
+            for k in SIZES:
                 bench(out / f"{way}.{k}.{order}.jsonl",
                       ["--adapters", str(ADAPTERS), "--gate", str(gate), "--order", ",".join(names), "--budget", str(k * adapter_bytes()),
                        "--work", str(out / "pool"), *arguments])
+        ask("1-bit")
+        ask("base")
 
 
 def scores_of(out: pathlib.Path, form: str) -> dict[str, float]:
-    rows = [json.loads(line) for line in (out / f"{form}.jsonl").open()]
+    file = out / f"{form}.jsonl"
+    rows = [json.loads(line) for line in file.open()] if file.exists() else []
     return {pathlib.Path(row["questions"]).parent.name: row["score"] for row in rows}
 
 
@@ -95,13 +102,15 @@ def mean(values) -> float:
 
 def shares(out: pathlib.Path, way: str, k: int) -> list[float]:
     """Mean share of each order that is there."""
-    single, base = scores_of(out, "adapter"), scores_of(out, "base")
+    single = scores_of(out, "adapter")
     if way == "1-bit":
         bits = scores_of(out, "1-bit")
-        return [mean(share(bits[n], single[n]) for n in NAMES)]
-    found = []
+        return [mean(share(bits[n], single[n]) for n in NAMES)] if bits else []
+    found, base = [], scores_of(out, "base")
     for order, names in ORDERS.items():
         if way == "first":
+            if not base:
+                continue
             found.append(mean(share(single[n] if i < k else base[n], single[n]) for i, n in enumerate(names)))
             continue
         file = out / f"{way}.{k}.{order}.jsonl"

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <optional>
 #include <set>
 #include <tuple>
 
@@ -30,9 +29,8 @@ PoolPlan::PoolPlan(const PoolWorld& world, const PoolProgress& progress, PoolRep
   report_->bytes_before = report_->bytes_after = next_.bytes();
 }
 
-Status PoolPlan::say(const std::string& doing) const {
+void PoolPlan::say(const std::string& doing) const {
   if (progress_) progress_(doing, *report_);
-  return {};
 }
 
 std::string PoolPlan::path_of(const std::string& digest) const {
@@ -50,7 +48,7 @@ Result<double> PoolPlan::score(const std::string& path, const std::string& diges
   const auto known = world_.scores.find({digest, questions});
   if (!digest.empty() && known != world_.scores.end()) return known->second;
   const std::vector<Question>& set = world_.questions.at(questions);
-  RETURN_IF_ERROR(say(fmt::format("scoring {} on {} questions", name, set.size())));
+  say(fmt::format("scoring {} on {} questions", name, set.size()));
   ASSIGN_OR_RETURN(const double score, world_.scorer.score(path, set));
   if (!digest.empty()) world_.scores[{digest, questions}] = score;
   return score;
@@ -89,6 +87,17 @@ Status PoolPlan::gate(const Candidate& candidate, PoolTrial* trial) {
   return {};
 }
 
+bool PoolPlan::join_equal(const std::vector<std::string>& old, Candidate* candidate) const {
+  const auto same = next_.members.find(candidate->digest);
+  if (same == next_.members.end() || std::count(old.begin(), old.end(), candidate->digest) > 0)
+    return false;
+  std::vector<std::string> all = same->second.adapters;
+  all.insert(all.end(), candidate->member.adapters.begin(), candidate->member.adapters.end());
+  candidate->member = same->second;
+  candidate->member.adapters = std::move(all);
+  return true;
+}
+
 void PoolPlan::replace(const std::vector<std::string>& old, const Candidate& candidate) {
   for (const std::string& digest : old) next_.members.erase(digest);
   next_.members[candidate.digest] = candidate.member;
@@ -99,7 +108,7 @@ void PoolPlan::replace(const std::vector<std::string>& old, const Candidate& can
 
 Status PoolPlan::add(const std::string& name, const std::string& path,
                      const AdapterFactorSet& factors, const std::string& questions) {
-  RETURN_IF_ERROR(say(fmt::format("packing {}", name)));
+  say(fmt::format("packing {}", name));
   const PackedAdapter packed = pack_adapter(16, next_.base_digest, factors);
   Candidate candidate;
   candidate.digest = packed.digest;
@@ -120,22 +129,15 @@ Status PoolPlan::add(const std::string& name, const std::string& path,
   PoolTrial trial;
   trial.bits = 16;
   trial.rank = candidate.member.rank;
-  const auto same = next_.members.find(packed.digest);
-  std::vector<std::string> old;
-  if (same != next_.members.end()) {  // the very same adapter under another name
-    trial.step = PoolStep::kShare;
-    trial.bytes_before = candidate.member.bytes;
-    old = {packed.digest};
-    candidate.member = same->second;
-    candidate.member.adapters.push_back(name);
-  }
+  const bool shared = join_equal({}, &candidate);  // the very same adapter under another name
+  if (shared) trial.step = PoolStep::kShare;
   trial.adapters = candidate.member.adapters;
   trial.bytes_after = candidate.member.bytes;
   RETURN_IF_ERROR(gate(candidate, &trial));
   report_->trials.push_back(trial);
   if (!trial.accepted) return resource_exhausted(fmt::format("in 16 bits {}", trial.reason));
-  replace(old, candidate);
-  if (!old.empty()) return {};
+  replace({}, candidate);
+  if (shared) return {};
   newcomer_ = packed.digest;
   if (!world_.options.store_below) return {};
   bool done = false;
@@ -211,13 +213,15 @@ Status PoolPlan::shrink_member(PoolStep step, const std::string& digest) {
   const PackedAdapter packed = pack_adapter(bits, next_.base_digest, factors);
   Candidate candidate{packed.digest, old, 0};
   RETURN_IF_ERROR(write(packed, &candidate.member));
+  const bool joined = join_equal({digest}, &candidate);
+  trial.adapters = candidate.member.adapters;
   trial.bits = bits;
   trial.rank = candidate.member.rank;
   trial.bytes_after = candidate.member.bytes;
   RETURN_IF_ERROR(gate(candidate, &trial));
   report_->trials.push_back(trial);
   if (trial.accepted) {
-    if (newcomer_ == digest) newcomer_ = candidate.digest;
+    if (newcomer_ == digest) newcomer_ = joined ? "" : candidate.digest;
     replace({digest}, candidate);
   }
   return {};
@@ -310,6 +314,8 @@ Status PoolPlan::try_merge(PoolStep step, const std::string& into, const std::st
     RETURN_IF_ERROR(write(packed, &candidate.member));
     if (candidate.member.bytes <= room || !any_bits) break;
   }
+  join_equal({into, from}, &candidate);
+  trial.adapters = candidate.member.adapters;
   trial.bits = candidate.member.bits;
   trial.rank = candidate.member.rank;
   trial.bytes_after = candidate.member.bytes;

@@ -3,8 +3,8 @@
 // the gate. Nothing of it counts until the pool commits next(). The pool's thread.
 #pragma once
 
-#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,12 +47,14 @@ class PoolPlan {
     double worst = 0;  // share kept among its adapters
   };
 
-  Status say(const std::string& doing) const;
+  void say(const std::string& doing) const;
   Result<AdapterFactorSet> factors_of(const std::string& digest) const;
   std::string path_of(const std::string& digest) const;
   Result<double> score(const std::string& path, const std::string& digest,
                        const std::string& questions, const std::string& name);
   Status write(const PackedAdapter& packed, StoredMember* member);
+  // If a member is the same file already, the candidate serves its adapters too. True if so.
+  bool join_equal(const std::vector<std::string>& old, Candidate* candidate) const;
   // Scores the candidate for each of its adapters: trial says with what result.
   Status gate(const Candidate& candidate, PoolTrial* trial);
   void replace(const std::vector<std::string>& old, const Candidate& candidate);

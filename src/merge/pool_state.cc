@@ -220,23 +220,27 @@ Status PoolStore::commit(PoolState next, const std::map<std::string, std::string
 
 void PoolStore::clean() {
   if (!durable_) return;
+  const auto files = folder_->list("");
+  if (files.ok() && std::count(files->begin(), files->end(), kNewState) > 0) remove(kNewState);
   std::set<std::string> named;
   for (const auto& [digest, member] : state_.members)
     named.insert(fmt::format("{}/{}", kMembers, member_file(digest)));
   for (const auto& [name, adapter] : state_.adapters)
     named.insert(fmt::format("{}/{}", kQuestions, questions_file(adapter.questions)));
   for (const char* folder : {kMembers, kQuestions, kCandidates}) {
-    auto files = folder_->list(folder);
-    if (!files.ok()) continue;
-    for (const std::string& file : *files) {
+    const auto found = folder_->list(folder);
+    if (!found.ok()) continue;
+    for (const std::string& file : *found) {
       const std::string path = fmt::format("{}/{}", folder, file);
       // Only what a pool may have written.
-      if (is_digest(file.substr(0, file.find('.'))) && named.count(path) == 0) {
-        const Status removed = folder_->remove(path);
-        if (!removed.ok()) log_warning("{}", removed.message());
-      }
+      if (is_digest(file.substr(0, file.find('.'))) && named.count(path) == 0) remove(path);
     }
   }
+}
+
+void PoolStore::remove(const std::string& name) {
+  const Status removed = folder_->remove(name);
+  if (!removed.ok()) log_warning("{}", removed.message());
 }
 
 }  // namespace deltad

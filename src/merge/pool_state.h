@@ -82,6 +82,8 @@ class PoolStore {
   Status put_members(const PoolState& next);
   Status put_questions(const PoolState& next, const std::map<std::string, std::string>& contents);
 
+  void remove(const std::string& name);
+
   DurableFolder* folder_;
   PoolState state_;
   bool durable_ = false;  // that state_ would be found after a power cut
