@@ -124,8 +124,8 @@ Result<CatalogName*> Catalog::own(const std::string& name) {
   const auto it = names_.find(name);
   if (it == names_.end()) return unknown(name);
   if (it->second.entry->pooled)
-    return conflict(fmt::format(
-        "'{}' is the adapter pool's: change the pool instead (deltactl pool)", name));
+    return conflict(
+        fmt::format("'{}' is the adapter pool's: change the pool instead (deltactl pool)", name));
   return &it->second;
 }
 
@@ -157,8 +157,8 @@ Result<std::map<std::string, CatalogEntryRef>> Catalog::publish(const PoolListin
     RETURN_IF_ERROR(check_name(name, base_name_));
     const CatalogName* holder = find(name);
     if (holder != nullptr && !holder->entry->pooled)
-      return conflict(fmt::format(
-          "the adapter pool cannot have the name '{}': a variant is called so", name));
+      return conflict(
+          fmt::format("the adapter pool cannot have the name '{}': a variant is called so", name));
     if (!fresh.emplace(name, entry).second)
       return invalid_argument(fmt::format("the adapter pool gives the name '{}' twice", name));
     return Status();

@@ -58,8 +58,8 @@ struct CatalogEntry {
   std::shared_ptr<const TextAssets> text;  // its own, else the base's
   std::string text_digest;                 // of its own files: weights loaded later must fit them
   int64_t created = 0;
-  Status broken;  // why it cannot be loaded, whatever becomes of its files
-  VariantLimit limit;  // that its registration brought
+  Status broken;        // why it cannot be loaded, whatever becomes of its files
+  VariantLimit limit;   // that its registration brought
   bool pooled = false;  // a member of the adapter pool
   bool listed = true;   // false: in no catalog, but for who holds its handle
 

@@ -129,9 +129,8 @@ class RouterImpl final : public Router {
   }
   Result<ModelHandle> open_private(const VariantSource& source) override {
     ASSIGN_OR_RETURN(CatalogEntryRef entry, checked(source));
-    return change([&](RouterCore& core) {
-      return Result<ModelHandle>(core.open_private(std::move(entry)));
-    });
+    return change(
+        [&](RouterCore& core) { return Result<ModelHandle>(core.open_private(std::move(entry))); });
   }
   void close_private(const ModelHandle& model) override {
     change([&](RouterCore& core) { core.close_private(model); });

@@ -153,8 +153,7 @@ Result<RouterCore::Submitted> RouterCore::submit(const ModelHandle& model, Reque
   const TimePoint now = clock_.now();
   // All choices of a request are one of those that wait.
   const bool queues = !request.follows && (!entry || entry->listed);
-  RequestLimiter* limiter =
-      named.share && named.share->limiter ? &*named.share->limiter : nullptr;
+  RequestLimiter* limiter = named.share && named.share->limiter ? &*named.share->limiter : nullptr;
   if (limiter != nullptr && !request.follows) RETURN_IF_ERROR(limiter->check(model.name, now));
   if (queues) RETURN_IF_ERROR(bounds_.enter(named.share.get(), model.name, now));
   const Ticket ticket = ++last_ticket_;
@@ -298,9 +297,8 @@ void RouterCore::tick() {
     const CatalogEntryRef entry = live_.at(ticket).entry;
     const std::string name = live_.at(ticket).name;
     end(ticket, FinishReason::kError,
-        Status(
-            Code::kDeadlineExceeded,
-            fmt::format("the request's time was up while variant '{}' was loading", name)));
+        Status(Code::kDeadlineExceeded,
+               fmt::format("the request's time was up while variant '{}' was loading", name)));
     cache_.leave(entry->id);
   }
   cache_.tick();

@@ -139,8 +139,8 @@ class RouterCore {
     std::string name;                   // that it was asked for by
     std::shared_ptr<QueueShare> share;  // of the name; null: the base, or none
     std::optional<Request> request;     // while it waits for its variant
-    bool queued = true;              // counted in the queue bounds
-    RequestHandle handle = 0;        // once the engine gave one
+    bool queued = true;                 // counted in the queue bounds
+    RequestHandle handle = 0;           // once the engine gave one
     bool cancelled = false;
     TimePoint parked{};  // since when it waits for its variant
   };

@@ -75,8 +75,7 @@ void RouterCore::perform(const CacheAction& action) {
       RouterEffect& out = effect(RouterEffect::Kind::kFree, entry);
       out.tier = action.tier;
       out.variant = std::move(action.tier == Tier::kDevice ? entry->device : entry->host);
-      if (entry->current && action.tier == Tier::kDevice)
-        ++counts(*entry, entry->name).evictions;
+      if (entry->current && action.tier == Tier::kDevice) ++counts(*entry, entry->name).evictions;
       return;
     }
     case Kind::kCancel:

@@ -41,8 +41,9 @@ Status RouterCore::publish(const PoolListing& listing) {
       std::vector<Ticket> tickets;
       for (const Ticket ticket : old->parked)
         if (live_.at(ticket).name == name) tickets.push_back(ticket);
-      end_these(old, tickets,
-                not_found(fmt::format("'{}' left the adapter pool while the request waited", name)));
+      end_these(
+          old, tickets,
+          not_found(fmt::format("'{}' left the adapter pool while the request waited", name)));
     } else if (named->entry != old) {
       follow(name, old, named->entry);
     }
