@@ -61,9 +61,10 @@ void Planner::plan_background() {
   const StepCost& cost = state_.cost;
   const int32_t before = plan_.generating_rows + plan_.prompt_rows;
   longest_ = options_.step_seconds;
-  if (before > 0)
-    longest_ = cost.seconds(plan_.generating_rows, plan_.prompt_rows, delta_bytes_) *
-               (1 + options_.background_share);
+  if (before > 0) {
+    const double others = cost.seconds(plan_.generating_rows, plan_.prompt_rows, delta_bytes_);
+    longest_ = others + std::max(options_.background_share * others, state_.background_credit);
+  }
   bool stand_still = true;  // all of them, for the age bound
   const std::vector<Sequence*> ready = background_in_order(&stand_still);
   least_background_ = before + (before == 0 || stand_still ? 1 : 0);

@@ -1,6 +1,7 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "engine/planner.h"
@@ -30,9 +31,53 @@ void enqueue(SchedulerState& state, Sequence* sequence) {
   state.waiting.insert(sequence, state.now);
 }
 
+namespace {
+
+struct RowTimes {         // seconds
+  double others = 0;      // a step of all that is not in the background
+  double background = 0;  // what the rest adds to it
+  double row = 0;         // a row of the dearest background sequence that runs
+};
+
+RowTimes row_times(const StepPlan& plan, const SchedulerState& state) {
+  const StepCost& cost = state.cost;
+  int32_t rows[2][2] = {{0, 0}, {0, 0}};  // of others and of the background: generating, prompts
+  double bytes[2] = {0, 0};               // of their deltas
+  std::set<const Variant*> variants;
+  for (const int background : {0, 1})
+    for (const PlannedRows& r : plan.rows) {
+      const Sequence* s = r.sequence;
+      if ((s->request.priority == kBackgroundPriority) != (background == 1)) continue;
+      rows[background][s->generating() ? 0 : 1] += r.rows;
+      if (s->variant() != nullptr && variants.insert(s->variant()).second)
+        bytes[background] += static_cast<double>(s->variant()->bytes);
+    }
+  RowTimes out;
+  if (rows[0][0] + rows[0][1] > 0) out.others = cost.seconds(rows[0][0], rows[0][1], bytes[0]);
+  out.background =
+      cost.generating_row() * rows[1][0] + cost.prompt_row() * rows[1][1] + cost.delta(bytes[1]);
+  for (const Sequence* s : state.running) {
+    if (s->request.priority != kBackgroundPriority) continue;
+    const double bytes_of = s->variant() ? static_cast<double>(s->variant()->bytes) : 0;
+    out.row = std::max(out.row,
+                       std::max(cost.generating_row(), cost.prompt_row()) + cost.delta(bytes_of));
+  }
+  return out;
+}
+
+void settle_background(const StepPlan& plan, SchedulerState& state) {
+  const RowTimes times = row_times(plan, state);
+  const double share = state.options.background_share * times.others;
+  state.background_credit =
+      std::clamp(state.background_credit + share - times.background, 0.0, times.row);
+}
+
+}  // namespace
+
 StepPlan plan_step(const SchedulerState& state) { return Planner(state).run(); }
 
 void settle(const StepPlan& plan, SchedulerState& state) {
+  if (state.waiting.classes().count(kBackgroundPriority) > 0) settle_background(plan, state);
   for (Sequence* s : state.running) s->left_rows = true;
   for (const PlannedRows& r : plan.rows) r.sequence->left_rows = !r.last();
   // Before this step is paid for: virtual time is that of what begins (as the start tags of

@@ -16,8 +16,9 @@
 // prompts of flows with credit.
 //
 // Rows of background requests (kBackgroundPriority) come after all others: as many as make the step
-// longer by their share of its time; in a step of their own as many as the time bound allows; one
-// at least after the age bound. They take no place, slot or memory from others.
+// longer by their share of its time, or one in some steps where even one takes more, so that it is
+// the share over all; in a step of their own as many as the time bound allows; one at least after
+// the age bound. They take no place, slot or memory from others.
 //
 // Memory for a whole prompt is there before it is admitted; when a generating sequence finds no
 // block, one of the least urgent class gives its blocks back: of the flow that is furthest ahead,
@@ -63,6 +64,8 @@ struct SchedulerState {
   const KvCache* kv = nullptr;
   TimePoint now{};
   uint64_t turns = 0;  // the last number given
+  // Seconds that background rows have left of their share of the last steps: those of a row at most.
+  double background_credit = 0;
 };
 
 // A new sequence takes its place in the queue.

@@ -333,8 +333,9 @@ class RouterImpl final : public Router {
   Result<VariantRef> load(const RouterEffect& job) {
     const CatalogEntry& entry = *job.entry;
     if (entry.cancel_load) return cancelled("nobody waits for it any more");
+    const auto load = entry.listed ? &VariantLoader::load : &VariantLoader::load_behind_others;
     Result<VariantRef> loaded =
-        loader_->load(entry.name, entry.path, job.tier, job.bytes, entry.cancel_load);
+        ((*loader_).*load)(entry.name, entry.path, job.tier, job.bytes, entry.cancel_load);
     if (!loaded.ok()) return loaded;
     const Variant& variant = **loaded;
     if (!job.digest.empty() && variant.digest != job.digest)

@@ -22,14 +22,20 @@ class FilesLoader final : public VariantLoader {
   }
 
   Status verify(const std::string& path, const std::atomic<bool>& cancelled) override {
-    return beside([&] { return verify_variant(path, table_, reading(cancelled)); });
+    const auto verify = [&] { return verify_variant(path, table_, reading(cancelled)); };
+    return rate_ ? behind_others(verify) : verify();
   }
 
   Result<VariantRef> load(const std::string& name, const std::string& path, Tier, int64_t max_bytes,
                           const std::atomic<bool>& cancelled) override {
-    VariantLoadOptions options = reading(cancelled);
-    options.max_bytes = static_cast<size_t>(max_bytes);
-    return beside([&] { return load_variant(name, path, table_, backend_, options); });
+    return rate_ ? load_behind_others(name, path, Tier::kDevice, max_bytes, cancelled)
+                 : load_now(name, path, max_bytes, cancelled);
+  }
+
+  Result<VariantRef> load_behind_others(const std::string& name, const std::string& path, Tier,
+                                        int64_t max_bytes,
+                                        const std::atomic<bool>& cancelled) override {
+    return behind_others([&] { return load_now(name, path, max_bytes, cancelled); });
   }
 
   Result<VariantRef> copy(const VariantRef&, Tier, const std::atomic<bool>&) override {
@@ -44,10 +50,16 @@ class FilesLoader final : public VariantLoader {
     return options;
   }
 
+  Result<VariantRef> load_now(const std::string& name, const std::string& path, int64_t max_bytes,
+                              const std::atomic<bool>& cancelled) {
+    VariantLoadOptions options = reading(cancelled);
+    options.max_bytes = static_cast<size_t>(max_bytes);
+    return load_variant(name, path, table_, backend_, options);
+  }
+
   // Who caps loads wants running requests undisturbed: then loads take what time these leave.
   template <typename Work>
-  auto beside(const Work& work) -> decltype(work()) {
-    if (!rate_) return work();
+  auto behind_others(const Work& work) -> decltype(work()) {
     return std::async(std::launch::async,
                       [&] {
                         run_behind_others();

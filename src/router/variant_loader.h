@@ -26,6 +26,12 @@ class VariantLoader {
   // kCancelled. After an error nothing is left in memory.
   virtual Result<VariantRef> load(const std::string& name, const std::string& path, Tier tier,
                                   int64_t max_bytes, const std::atomic<bool>& cancelled) = 0;
+  // The same in the time that others leave: for a variant that only the daemon itself waits for.
+  virtual Result<VariantRef> load_behind_others(const std::string& name, const std::string& path,
+                                                Tier tier, int64_t max_bytes,
+                                                const std::atomic<bool>& cancelled) {
+    return load(name, path, tier, max_bytes, cancelled);
+  }
   // A copy in the other tier.
   virtual Result<VariantRef> copy(const VariantRef& variant, Tier to,
                                   const std::atomic<bool>& cancelled) = 0;

@@ -47,6 +47,20 @@ TEST_F(Background, NothingWhereARowIsMoreThanItsShare) {
   EXPECT_EQ(rows(plan_step(state))[b], 1);
 }
 
+TEST_F(Background, ARowThatTakesMoreThanItsShareComesInSomeSteps) {
+  for (int i = 0; i < 2; ++i) generating(10);
+  Sequence* b = background(10);
+  int with = 0;
+  for (int step = 0; step < 100; ++step) {
+    const StepPlan plan = plan_step(state);
+    with += static_cast<int>(rows(plan).count(b));
+    settle(plan, state);  // nothing is committed: the next step is the same
+  }
+  // Two rows take 2 ms, a tenth of which is a row in five steps.
+  EXPECT_GE(with, 15);
+  EXPECT_LE(with, 21);
+}
+
 TEST_F(Background, AloneItHasTheStepAsFarAsItsTime) {
   state.options.step_seconds = 0.05;
   Sequence* b = background(10);
