@@ -68,8 +68,9 @@ RowTimes row_times(const StepPlan& plan, const SchedulerState& state) {
 void settle_background(const StepPlan& plan, SchedulerState& state) {
   const RowTimes times = row_times(plan, state);
   const double share = state.options.background_share * times.others;
+  constexpr double kRounding = 1.001;  // a row must come out as affordable
   state.background_credit =
-      std::clamp(state.background_credit + share - times.background, 0.0, times.row);
+      std::clamp(state.background_credit + share - times.background, 0.0, kRounding * times.row);
 }
 
 }  // namespace
