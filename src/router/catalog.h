@@ -56,7 +56,8 @@ struct CatalogEntry {
   std::shared_ptr<const TextAssets> text;  // its own, else the base's
   std::string text_digest;                 // of its own files: weights loaded later must fit them
   int64_t created = 0;
-  Status broken;  // why it cannot be loaded, whatever becomes of its files
+  Status broken;       // why it cannot be loaded, whatever becomes of its files
+  int64_t bytes = -1;  // that it takes, if its header was read then
 
   // Set by whoever wants a load to stop, polled by the loader.
   std::atomic<bool> cancel_load{false};
@@ -68,6 +69,7 @@ struct CatalogEntry {
   VariantRef device, host;
   uint64_t loads = 0;
   double load_seconds = 0;
+  int outdated = 0;                   // loads in a row that found another file than was measured
   std::set<uint64_t> parked;          // tickets that wait for it, in order of arrival
   std::shared_ptr<QueueShare> share;  // of its name: handed on when it is replaced
 };

@@ -5,8 +5,15 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/log.h"
 
 namespace deltad {
+namespace {
+
+// A file that is another one at every load ends in an error, not in loads for ever.
+constexpr int kMostOutdated = 3;
+
+}  // namespace
 
 TokenEvent ended_event(FinishReason reason, Status status) {
   TokenEvent event;
@@ -37,6 +44,7 @@ Result<CatalogEntryRef> RouterCore::find(const std::string& name) const {
 void RouterCore::enter_cache(const CatalogEntryRef& entry) {
   entry->id = cache_.add(entry->name);
   by_id_[entry->id] = entry;
+  if (entry->bytes >= 0) cache_.measured_before(entry->id, entry->bytes, entry->digest);
   counts_.offer(entry->name);
 }
 
@@ -48,7 +56,16 @@ Status RouterCore::add(CatalogEntryRef entry) {
   return Status();
 }
 
-Status RouterCore::replace(CatalogEntryRef entry) {
+bool RouterCore::is_same(const CatalogEntry& old, const CatalogEntry& entry) const {
+  return !entry.digest.empty() && old.digest == entry.digest && old.path == entry.path &&
+         old.text_digest == entry.text_digest && old.broken.ok() && cache_.info(old.id).error.ok();
+}
+
+Result<bool> RouterCore::replace(CatalogEntryRef entry) {
+  if (const CatalogEntryRef old = catalog_.find(entry->name); old && is_same(*old, *entry)) {
+    if (entry->share->limiter) old->share->limiter = entry->share->limiter;
+    return false;
+  }
   ASSIGN_OR_RETURN(const CatalogEntryRef old, catalog_.replace(entry));
   enter_cache(entry);
   if (entry->share->limiter) old->share->limiter = entry->share->limiter;
@@ -64,7 +81,7 @@ Status RouterCore::replace(CatalogEntryRef entry) {
   cache_.retire(old->id);
   retired_.push_back(old->id);
   absorb();
-  return Status();
+  return true;
 }
 
 Status RouterCore::remove(const std::string& name) {
@@ -83,6 +100,17 @@ Status RouterCore::pin(const std::string& name) {
   const Status status = cache_.pin(entry->id);
   absorb();
   return status;
+}
+
+Result<CatalogEntryRef> RouterCore::unmeasured(const std::string& name) const {
+  ASSIGN_OR_RETURN(const CatalogEntryRef entry, find(name));
+  return cache_.info(entry->id).bytes < 0 ? entry : nullptr;
+}
+
+void RouterCore::measured_before(const CatalogEntry& entry, const VariantSize& size) {
+  if (!entry.current) return;
+  cache_.measured_before(entry.id, size.bytes, size.digest);
+  absorb();
 }
 
 Status RouterCore::unpin(const std::string& name) {
@@ -143,8 +171,12 @@ Result<RouterCore::Submitted> RouterCore::submit(const ModelHandle& model, Reque
     ASSIGN_OR_RETURN(entry, entry_for(model));
   }
   const TimePoint now = clock_.now();
-  if (entry && entry->share->limiter && !request.follows)
-    RETURN_IF_ERROR(entry->share->limiter->check(model.name, now));
+  if (entry && entry->share->limiter && !request.follows) {
+    if (Status limited = entry->share->limiter->check(model.name, now); !limited.ok()) {
+      ++counts_.of(entry->name).limited;
+      return limited;
+    }
+  }
   // All choices of a request are one of those that wait.
   if (!request.follows)
     RETURN_IF_ERROR(bounds_.enter(entry ? entry->share.get() : nullptr, model.name, now));
@@ -236,11 +268,22 @@ Status RouterCore::cannot_load(const CatalogEntry& entry, const Status& why) {
 
 void RouterCore::measured(VariantId id, const Result<VariantSize>& size) {
   const CatalogEntryRef entry = by_id_.at(id);
+  const bool pinned = cache_.info(id).pinned;
   if (size.ok())
     cache_.measured(id, size->bytes, size->digest);
   else
     cache_.load_ended(id, cannot_load(*entry, size.status()), 0);
+  if (pinned && !cache_.info(id).pinned)
+    log_error("variant '{}' is pinned no longer: {}", entry->name, cache_.info(id).error.message());
   absorb();
+}
+
+bool RouterCore::load_outdated(VariantId id) {
+  CatalogEntry& entry = *by_id_.at(id);
+  if (++entry.outdated > kMostOutdated) return false;
+  cache_.load_outdated(id);
+  absorb();
+  return true;
 }
 
 void RouterCore::load_ended(VariantId id, Result<VariantRef> variant, double took) {
@@ -250,6 +293,7 @@ void RouterCore::load_ended(VariantId id, Result<VariantRef> variant, double too
   if (variant.ok()) {
     bytes = static_cast<int64_t>((*variant)->bytes);
     entry->digest = (*variant)->digest;
+    entry->outdated = 0;
     if (cache_.loads_from_disk(id)) {
       entry->loads += 1;
       entry->load_seconds = took;
@@ -262,6 +306,7 @@ void RouterCore::load_ended(VariantId id, Result<VariantRef> variant, double too
   } else if (variant.status().code() == Code::kCancelled) {
     status = variant.status();
   } else {
+    entry->outdated = 0;
     status = cannot_load(*entry, variant.status());
   }
   cache_.load_ended(id, status, bytes);
