@@ -2,10 +2,13 @@
 // one after the other as dd does, through the page cache and past it (bs=4M, iflag=direct), and
 // with four reads in flight as fio --iodepth=4. Makes a synthetic variant file of a model with 18
 // blocks of an 8-billion-parameter model's shapes, checks every loaded value against the file, then
-// measures all of them in turns, each with the file's pages out of the page cache.
+// measures all of them in turns, each with the file's pages out of the page cache. Beside each rate
+// stands the processor time that it took: where that, over all cores, is more than the disk's, it
+// is what bounds the load.
 //   bench_cold_load [--folder DIR] [--layers N] [--threads N] [--rounds N] [--rate
 //   BYTES_PER_SECOND]
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -199,8 +202,13 @@ void warm_memory(size_t bytes) {
 struct Way {
   const char* name;
   std::function<void()> run;
-  std::vector<double> rates;  // MB/s
+  std::vector<double> rates;         // MB/s
+  std::vector<double> user, system;  // processor time, ms
 };
+
+double milliseconds(const timeval& t) {
+  return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_usec) / 1e3;
+}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -267,18 +275,27 @@ int run(const Options& options) {
   }
 
   std::vector<Way> ways = {
-      {"read, page cache", [&] { read_only(path, bytes, false, 1); }, {}},
-      {"read, direct", [&] { read_only(path, bytes, true, 1); }, {}},
-      {"read, direct, 4 in flight", [&] { read_only(path, bytes, true, kReadsInFlight); }, {}},
-      {"load_variant", [&] { load_once(); }, {}}};
+      {"read, page cache", [&] { read_only(path, bytes, false, 1); }, {}, {}, {}},
+      {"read, direct", [&] { read_only(path, bytes, true, 1); }, {}, {}, {}},
+      {"read, direct, 4 in flight",
+       [&] { read_only(path, bytes, true, kReadsInFlight); },
+       {},
+       {},
+       {}},
+      {"load_variant", [&] { load_once(); }, {}, {}, {}}};
   for (int round = 0; round < options.rounds; ++round)
     for (Way& way : ways) {
       drop_from_cache(path);
       warm_memory(resident);
+      rusage before, after;
+      getrusage(RUSAGE_SELF, &before);
       const auto start = std::chrono::steady_clock::now();
       way.run();
       const double took =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      getrusage(RUSAGE_SELF, &after);
+      way.user.push_back(milliseconds(after.ru_utime) - milliseconds(before.ru_utime));
+      way.system.push_back(milliseconds(after.ru_stime) - milliseconds(before.ru_stime));
       way.rates.push_back(static_cast<double>(bytes) / took / 1e6);
     }
   const std::vector<double> cancelling = cancel_loads(options, bytes, load, [&] {
@@ -294,7 +311,8 @@ int run(const Options& options) {
   const double loaded = median(ways.back().rates);
   for (const Way& way : ways) {
     const auto [low, high] = std::minmax_element(way.rates.begin(), way.rates.end());
-    std::printf("%-28s %7.0f MB/s  (%.0f to %.0f)", way.name, median(way.rates), *low, *high);
+    std::printf("%-28s %7.0f MB/s  (%.0f to %.0f), processor %.0f ms user and %.0f system",
+                way.name, median(way.rates), *low, *high, median(way.user), median(way.system));
     if (&way != &ways.back()) std::printf("   load: %5.1f %%", 100 * loaded / median(way.rates));
     std::printf("\n");
   }

@@ -1,11 +1,13 @@
 """How much a large variant that loads from a cold disk widens the gaps between other streams' tokens.
 
-gap_while_loading.py BUILD MODEL [--caps 0,100MiB,50MiB] [--streams 16] [--loads 10] [--work FOLDER]
+gap_while_loading.py BUILD MODEL [--caps 0,fio,fio-direct,50MiB] [--streams 16] [--loads 10] [--work FOLDER]
 
 Makes a variant of about 500 MB (the base with a vocabulary nine times as large, its weights from the base's), starts deltad once for each
 cap on the loaders' rate (0: none), keeps --streams streams of the base going, and lets it load the variant again and again out of a cold
 page cache, each load between two quiet times as long. Checks that every answer is whole. Reports the p99 gap between tokens while it
-loads, against that of the quiet times of the same run. BUILD holds deltad and deltactl.
+loads, against that of the quiet times of the same run. BUILD holds deltad and deltactl. With `fio` (through the page cache) or
+`fio-direct` in place of a cap, fio reads the file instead of deltad: what the disk gives beside the same streams, and what that costs
+them.
 """
 import argparse
 import asyncio
@@ -93,6 +95,16 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
+def read_with_fio(path: pathlib.Path, direct: bool) -> float:
+    """Reads the file once; the seconds that it takes."""
+    out = subprocess.run(["fio", "--name=read", f"--filename={path}", "--readonly", "--rw=read", "--bs=4m", "--ioengine=psync",
+                          f"--direct={int(direct)}", "--output-format=json"], check=True, capture_output=True, text=True).stdout
+    read = json.loads(out[out.index("{"):])["jobs"][0]["read"]
+    if read["io_bytes"] < path.stat().st_size - (4 << 20):  # the last piece is left out
+        raise SystemExit(f"fio read {read['io_bytes']} bytes")
+    return path.stat().st_size / read["bw_bytes"]
+
+
 def drop_from_page_cache(path: pathlib.Path) -> None:
     fd = os.open(path, os.O_RDONLY)
     os.fdatasync(fd)
@@ -105,7 +117,7 @@ async def measure(a, variant: pathlib.Path, cap: str) -> None:
     config = a.work / "config.yaml"
     config.write_text(f"base: {os.path.abspath(a.model)}\nbase_name: base\nvariants: {{large: {variant}}}\nlog: warning\n"
                       f"server: {{listen: 127.0.0.1:{port}, admin: {{listen: 127.0.0.1:{admin}}}}}\n"
-                      f"variant_loading: {{bytes_per_second: {cap}}}\n")
+                      f"variant_loading: {{bytes_per_second: {0 if cap.startswith('fio') else cap}}}\n")
     server = subprocess.Popen([str(a.build / "deltad"), "--config", str(config)])
     try:
         url, loads = f"http://127.0.0.1:{port}", []
@@ -124,6 +136,11 @@ async def measure(a, variant: pathlib.Path, cap: str) -> None:
         for _ in range(a.loads):
             drop_from_page_cache(variant)
             begin = time.monotonic()
+            if cap.startswith("fio"):
+                took = await asyncio.to_thread(read_with_fio, variant, cap == "fio-direct")
+                loads.append((time.monotonic() - took, time.monotonic()))
+                await asyncio.sleep(max(QUIET, time.monotonic() - begin))
+                continue
             await step("/prefetch")
             while (state := (await step("", "GET")))["state"] != "resident":
                 if state["state"] == "failed":
@@ -147,7 +164,7 @@ async def measure(a, variant: pathlib.Path, cap: str) -> None:
         p = lambda values, q: 1e3 * percentile(values, q)
         size = variant.stat().st_size
         seconds = sorted(stop - go for go, stop in loads)[len(loads) // 2]
-        print(f"| {'none' if cap == '0' else cap + '/s'} | {size / seconds / 1e6:.0f} MB/s | {p(quiet, .5):.1f} / {p(quiet, .99):.1f} "
+        print(f"| {'none' if cap == '0' else cap if cap.startswith('fio') else cap + '/s'} | {size / seconds / 1e6:.0f} MB/s | {p(quiet, .5):.1f} / {p(quiet, .99):.1f} "
               f"| {p(during, .5):.1f} / {p(during, .99):.1f} | {100 * (percentile(during, .99) / percentile(quiet, .99) - 1):+.0f} % "
               f"| {len(quiet)} / {len(during)} |", flush=True)
     finally:
@@ -159,7 +176,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("model")
-    parser.add_argument("--caps", default="0,100MiB,50MiB")
+    parser.add_argument("--caps", default="0,fio,fio-direct,50MiB")
     parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--loads", type=int, default=10)
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("gap_while_loading"))

@@ -41,10 +41,15 @@ Result<VariantSize> measure_variant(const std::string& path, const WeightTable& 
   return VariantSize{static_cast<int64_t>(bytes), reader->claimed_digest()};
 }
 
-Status verify_variant(const std::string& path, const WeightTable& table,
-                      const VariantLoadOptions& options) {
+Status check_variant_header(const std::string& path, const WeightTable& table,
+                            const VariantLoadOptions& options) {
+  return open_reader(path, table, options).status();
+}
+
+Result<std::string> verify_variant(const std::string& path, const WeightTable& table,
+                                   const VariantLoadOptions& options) {
   ASSIGN_OR_RETURN(const auto reader, open_reader(path, table, options));
-  return reader->read(nullptr).status();
+  return reader->read(nullptr);
 }
 
 Result<VariantRef> load_variant(const std::string& name, const std::string& path,

@@ -32,9 +32,14 @@ struct VariantSize {
 Result<VariantSize> measure_variant(const std::string& path, const WeightTable& table,
                                     const Backend& backend, const VariantLoadOptions& options);
 
-// All checks of load_variant, which reads the whole file, without keeping anything of it.
-Status verify_variant(const std::string& path, const WeightTable& table,
-                      const VariantLoadOptions& options);
+// The checks of load_variant that need no more than the file's header.
+Status check_variant_header(const std::string& path, const WeightTable& table,
+                            const VariantLoadOptions& options);
+
+// All checks of load_variant, which reads the whole file, without keeping anything of it but its
+// digest.
+Result<std::string> verify_variant(const std::string& path, const WeightTable& table,
+                                   const VariantLoadOptions& options);
 
 // Checks everything DESIGN "Loading checks" names while reading (version, architecture, shapes,
 // base digest, file digest, finite α); an error names the file, the tensor and what was expected. A

@@ -243,6 +243,8 @@ const std::vector<Key>& engine_keys() {
        positive_seconds([](Config& c) -> double& { return c.engine.age_seconds; })},
       {"background_share", "a number from 0 to 1",
        share([](Config& c) -> double& { return c.engine.background_share; }, 0)},
+      {"burst_tokens", "a whole number from 0 to 1000000000",
+       whole([](Config& c) -> double& { return c.engine.burst_tokens; }, 0, 1000000000)},
       {"base_weight", "a number from 0.001 to 1000",
        [](const YAML::Node& node, Config& c) { return weight(node, c.engine.base_weight); }},
       {"variant_weights", "a map of NAME: a number from 0.001 to 1000", set_variant_weights},

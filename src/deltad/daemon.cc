@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
+#include <system_error>
 
 #include "base/log.h"
 #include "delta/checkpoint_text.h"
-#include "delta/variant_path.h"
+#include "delta/loader.h"
 #include "server/openai/generation_plan.h"
 
 namespace deltad {
@@ -40,6 +42,18 @@ class LoadingLog {
 Status no_tokenizer(const std::string& base) {
   return invalid_argument(
       fmt::format("{}: no tokenizer.json: text cannot be served without one", base));
+}
+
+// It may come later, but as a folder.
+Status check_watched(const std::string& path) {
+  std::error_code error;
+  const auto kind = std::filesystem::status(path, error).type();
+  if (kind == std::filesystem::file_type::not_found)
+    log_warning("the watched folder {} does not exist yet", path);
+  else if (kind != std::filesystem::file_type::directory)
+    return invalid_argument(fmt::format("the watched folder {} is not a folder{}", path,
+                                        error ? ": " + error.message() : ""));
+  return Status();
 }
 
 }  // namespace
@@ -154,11 +168,14 @@ Status check_files(const Config& config) {
   if (!text) return no_tokenizer(config.base);
   const std::string own_name = model_name_of(config.base);
   RETURN_IF_ERROR(Catalog::make(served_name(config, own_name), config.variants, text).status());
-  for (const VariantSource& variant : config.variants) {
-    const auto file = find_variant_file(variant.path);
-    if (!file.ok()) return file.status().in(fmt::format("variant '{}'", variant.name));
-  }
-  return Status();
+  VariantLoadOptions options;
+  options.architecture = checkpoint->config().architecture;
+  ASSIGN_OR_RETURN(options.base_digest, base_digest(*checkpoint));
+  const WeightTable table = make_weight_table(checkpoint->config());
+  for (const VariantSource& variant : config.variants)
+    RETURN_IF_ERROR(check_variant_header(variant.path, table, options)
+                        .in(fmt::format("variant '{}'", variant.name)));
+  return config.watch.folder.empty() ? Status() : check_watched(config.watch.folder);
 }
 
 }  // namespace deltad

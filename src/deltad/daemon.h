@@ -48,8 +48,8 @@ class Daemon {
   Status failure_ GUARDED_BY(mutex_);
 };
 
-// Everything that can be said of a config without loading weights: base and variants exist and are
-// what they should be.
+// Everything that can be said of a config without loading weights: the base exists, the variants
+// are made for it as far as their headers say, and what is to be watched is a folder.
 Status check_files(const Config& config);
 
 }  // namespace deltad

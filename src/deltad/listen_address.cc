@@ -19,6 +19,18 @@ Status check_listen(const std::string& text) {
   return Status();
 }
 
+bool listen_alike(const std::string& one, const std::string& other) {
+  const auto host = [](const std::string& listen) { return listen.substr(0, listen.rfind(':')); };
+  const auto port = [](const std::string& listen) {
+    return std::stoi(listen.substr(listen.rfind(':') + 1));
+  };
+  const auto all = [](const std::string& host) { return host == "0.0.0.0" || host == "[::]"; };
+  if (port(one) == 0 || port(one) != port(other)) return false;
+  const std::string a = host(one), b = host(other);
+  return a == b || all(a) || all(b) || (a == "localhost" && is_loopback(other)) ||
+         (b == "localhost" && is_loopback(one));
+}
+
 bool is_loopback(const std::string& listen) {
   const std::string host = listen.substr(0, listen.rfind(':'));
   in_addr v4{};

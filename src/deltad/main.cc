@@ -49,6 +49,11 @@ deltad::Result<Config> make_config(const CommandLine& line) {
     RETURN_IF_ERROR(deltad::check_listen(line.listen));
     config.http.listen = line.listen;
   }
+  if (!config.admin_listen.empty() && deltad::listen_alike(config.admin_listen, config.http.listen))
+    return deltad::invalid_argument(
+        fmt::format("server.admin.listen is {}, which server.listen, {}, takes already: give it "
+                    "another port",
+                    config.admin_listen, config.http.listen));
   if (line.threads >= 0) config.cpu.threads = line.threads;
   return config;
 }

@@ -29,6 +29,8 @@ struct EngineOptions {
   bool prefix_cache = true;
   double age_seconds = 10;         // a variant whose prompts stand still for longer goes first
   double background_share = 0.05;  // of a step's time, for background requests on top of it
+  // Tokens by which a variant that comes back goes before those that always want more.
+  double burst_tokens = 4096;
   // Shares of the tokens when there is not enough for all; > 0. Variants by name, others have 1.
   double base_weight = 1;
   std::map<std::string, double> variant_weights;

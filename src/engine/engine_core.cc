@@ -25,6 +25,8 @@ void EngineCore::accept(RequestHandle handle, Request request) {
   if (kv_.prefix_cache()) owned->extend_keys(kv_.block_tokens());
   Sequence* sequence = owned.get();
   sequences_.emplace(handle, std::move(owned));
+  if (const TimePoint deadline = sequence->request.deadline; deadline != TimePoint::max())
+    deadlines_.emplace(deadline, handle);
   state_.now = clock_.now();
   enqueue(state_, sequence);
 }
@@ -39,13 +41,10 @@ void EngineCore::cancel_all() {
 }
 
 void EngineCore::expire() {
+  if (deadlines_.empty()) return;
   const TimePoint now = clock_.now();
-  std::vector<Sequence*> late;
-  for (const auto& [handle, sequence] : sequences_)
-    if (sequence->request.deadline <= now) late.push_back(sequence.get());
-  std::sort(late.begin(), late.end(), Sooner());
-  for (Sequence* sequence : late)
-    finish(sequence, FinishReason::kError,
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now)
+    finish(sequences_.at(deadlines_.begin()->second).get(), FinishReason::kError,
            {Code::kDeadlineExceeded, "the request's deadline passed"});
 }
 
@@ -73,6 +72,7 @@ void EngineCore::finish(Sequence* sequence, FinishReason reason, Status status,
   const auto found = sequences_.find(sequence->handle);
   const std::unique_ptr<Sequence> owned = std::move(found->second);
   sequences_.erase(found);
+  deadlines_.erase({owned->request.deadline, owned->handle});
   owned->request.variant.reset();
 
   TokenEvent event;

@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -73,6 +75,7 @@ class EngineCore {
   const int32_t max_context_;
   const Clock& clock_;
   std::unordered_map<RequestHandle, std::unique_ptr<Sequence>> sequences_;
+  std::set<std::pair<TimePoint, RequestHandle>> deadlines_;  // of these, those that have one
   SchedulerState state_;
   uint64_t step_number_ = 0, admissions_ = 0;
   int failed_in_a_row_ = 0;

@@ -100,6 +100,8 @@ class Planner {
   bool admit(Sequence* s);
   void plan_chunk(Sequence* s, int32_t computed, bool may_adopt);
   int32_t least_prompt_rows() const;
+  bool somebody_has_credit(const FlowClass& in) const;
+  int32_t filling_rows_left(const Flow& flow) const;
   int32_t prompt_rows_left(const Variant* variant) const;
 
   void assign_slots();

@@ -66,7 +66,7 @@ const Sequence* Planner::next_prompt(const Work& work) const {
 // The flow's next prompt. False: none of it can go in this step.
 bool Planner::plan_next(Work& work) {
   const Sequence* next = next_prompt(work);
-  if (next == nullptr) return false;
+  if (next == nullptr || filling_rows_left(*work.flow) <= 0) return false;
   const int32_t before = plan_.prompt_rows;
   if (work.more_prompts() && next == work.prompts[work.next_prompt]) {
     Sequence* s = work.prompts[work.next_prompt++];
@@ -146,7 +146,8 @@ void Planner::plan_chunk(Sequence* s, int32_t computed, bool may_adopt) {
     // Another sequence computes the same block in this step: take it in the next.
     if (block < full && in_step_.count(s->keys[static_cast<size_t>(block) + 1]) > 0) return;
   }
-  int32_t rows = std::min(prompt_rows_left(s->variant()), s->size() - computed);
+  int32_t rows =
+      std::min({prompt_rows_left(s->variant()), filling_rows_left(*s->flow), s->size() - computed});
   if (s->wants_prompt_logprobs()) rows = std::min(rows, options_.max_prompt_logit_rows);
   if (rows <= 0) return;
   if (computed + rows < s->size()) {  // chunks end where blocks end, if they can
@@ -163,6 +164,26 @@ void Planner::plan_chunk(Sequence* s, int32_t computed, bool may_adopt) {
 
 int32_t Planner::least_prompt_rows() const {
   return std::min(block_tokens_, options_.max_step_rows / 2);
+}
+
+// Whoever has credit and comes next waits for the step that runs, so those without credit fill it
+// only in part while there is somebody who has.
+constexpr double kFilled = 0.5;  // of the step's time
+
+bool Planner::somebody_has_credit(const FlowClass& in) const {
+  if (!in.idle.empty() && in.idle.begin()->second->has_credit()) return true;
+  if (!in.waiting.empty() && (*in.waiting.begin())->has_credit()) return true;
+  return std::any_of(works_.begin(), works_.end(), [&](const Work& work) {
+    return work.flow->home == &in && work.flow->has_credit();
+  });
+}
+
+// For prompts of the flow, beside what prompt_rows_left says.
+int32_t Planner::filling_rows_left(const Flow& flow) const {
+  if (flow.has_credit() || !somebody_has_credit(*flow.home)) return options_.max_step_rows;
+  const int64_t rows = state_.cost.prompt_rows_within(kFilled * options_.step_seconds,
+                                                      plan_.generating_rows, delta_bytes_);
+  return static_cast<int32_t>(std::max<int64_t>(rows, least_prompt_rows())) - plan_.prompt_rows;
 }
 
 // For a prompt of the variant.

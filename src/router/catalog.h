@@ -62,6 +62,7 @@ struct CatalogEntry {
   VariantLimit limit;   // that its registration brought
   bool pooled = false;  // a member of the adapter pool
   bool listed = true;   // false: in no catalog, but for who holds its handle
+  int64_t bytes = -1;   // that it takes, if its header was read then
 
   // Set by whoever wants a load to stop, polled by the loader.
   std::atomic<bool> cancel_load{false};
@@ -73,6 +74,7 @@ struct CatalogEntry {
   VariantRef device, host;
   uint64_t loads = 0;
   double load_seconds = 0;
+  int outdated = 0;           // loads in a row that found another file than was measured
   std::set<uint64_t> parked;  // tickets that wait for it, in order of arrival
 };
 using CatalogEntryRef = std::shared_ptr<CatalogEntry>;

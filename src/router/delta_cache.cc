@@ -216,9 +216,39 @@ void DeltaCache::measured(VariantId id, int64_t bytes, const std::string& digest
     e.digest = digest;
   }
   if (e.pinned && pinned_ > device_.budget) {
+    {
+      Edit edit(*this, id);
+      e.pinned = false;
+    }
     fail(id, can_never_fit(e));
+  }
+  settle(id);
+  pump();
+}
+
+void DeltaCache::measured_before(VariantId id, int64_t bytes, const std::string& digest) {
+  Entry& e = at(id);
+  CHECK(bytes >= 0, "measured, but without a size");
+  if (e.bytes >= 0) return;
+  {
     Edit edit(*this, id);
-    e.pinned = false;
+    e.bytes = bytes;
+    e.digest = digest;
+  }
+  pump();
+}
+
+void DeltaCache::load_outdated(VariantId id) {
+  Entry& e = at(id);
+  CHECK(e.job == Job::kLoad, "a load ended that never began");
+  --loads_;
+  loading_digests_.erase(e.digest);
+  {
+    Edit edit(*this, id);
+    (e.device == Place::kFilling ? e.device : e.host) = Place::kNone;
+    e.job = Job::kNone;
+    e.cancelling = false;
+    if (e.device == Place::kNone && e.host == Place::kNone) e.bytes = -1;
   }
   settle(id);
   pump();
@@ -408,7 +438,7 @@ CacheEntryInfo DeltaCache::info(VariantId id) const {
   out.draining = e.draining;
   out.priority = e.priority;
   out.last_use = e.last_use;
-  out.error = e.error;
+  out.error = e.error.ok() ? can_never_fit(e) : e.error;
   out.next_try = e.next_try;
   return out;
 }

@@ -83,7 +83,8 @@ struct CacheEntryInfo {  // a snapshot
   bool pinned = false, draining = false;
   double priority = kNeverAsked;
   TimePoint last_use{};
-  Status error;  // of the last load; next_try says from when on it is tried again
+  Status error;  // of the last load, next_try says from when on it is tried again; or why it cannot
+                 // fit as things are
   TimePoint next_try{};
 };
 
@@ -138,13 +139,20 @@ class DeltaCache {
 
   // Loads it if there is room or what is idle can make it.
   Status prefetch(VariantId id);
-  // Loads it and keeps it. kConflict if the pinned ones would not fit together.
+  // Loads it and keeps it. kConflict if the pinned ones would not fit together. One that is not
+  // measured yet is let go again, with an error, if that turns out then.
   Status pin(VariantId id);
   void unpin(VariantId id);
   // Out of memory now; kConflict if it is pinned or in use.
   Status evict(VariantId id);
 
   void measured(VariantId id, int64_t bytes, const std::string& digest);
+  // Measured without having been asked for, so that nobody has to wait for it later. Says nothing
+  // of a variant that is in memory.
+  void measured_before(VariantId id, int64_t bytes, const std::string& digest);
+  // The load found another file than the one that was measured: it is measured again. Its waiters
+  // keep waiting. In place of load_ended.
+  void load_outdated(VariantId id);
   // bytes: what the loaded variant really takes, at most what was set aside.
   void load_ended(VariantId id, const Status& status, int64_t bytes);
   void demoted(VariantId id, bool ok);

@@ -114,7 +114,7 @@ class FolderWatcherImpl final : public FolderWatcher {
     const Status status = holder.empty() ? router_.add(source) : router_.replace(source);
     if (!status.ok()) return status;
     ours_[action.name] = action.path;
-    log_info("variant {} {}: {}", action.name, holder.empty() ? "added" : "replaced", action.path);
+    if (holder.empty()) log_info("variant {} added: {}", action.name, action.path);
     return status;
   }
 

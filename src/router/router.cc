@@ -90,14 +90,21 @@ class RouterImpl final : public Router {
   Status replace(const VariantSource& source) override {
     ASSIGN_OR_RETURN(CatalogEntryRef entry, checked(source));
     // What works does not make way for what turns out to be damaged when it is first asked for.
-    RETURN_IF_ERROR(
-        loader_->verify(source.path, stop_verifying_).in(fmt::format("variant '{}'", source.name)));
-    return change([&](RouterCore& core) { return core.replace(std::move(entry)); });
+    const Result<std::string> digest = loader_->verify(source.path, stop_verifying_);
+    if (!digest.ok()) return digest.status().in(fmt::format("variant '{}'", source.name));
+    if (!digest->empty()) entry->digest = *digest;
+    const Result<bool> replaced =
+        change([&](RouterCore& core) { return core.replace(std::move(entry)); });
+    if (replaced.ok())
+      log_info("variant {} {}: {}", source.name,
+               *replaced ? "replaced" : "stays, its content is the same", source.path);
+    return replaced.status();
   }
   Status remove(const std::string& name) override {
     return change([&](RouterCore& core) { return core.remove(name); });
   }
   Status pin(const std::string& name) override {
+    RETURN_IF_ERROR(measure(name));  // else nobody can say whether it fits
     return change([&](RouterCore& core) { return core.pin(name); });
   }
   Status unpin(const std::string& name) override {
@@ -224,7 +231,23 @@ class RouterImpl final : public Router {
     const Result<VariantSize> size = loader_->measure(source.path);
     if (!size.ok()) return size.status().in(fmt::format("variant '{}'", source.name));
     entry->digest = size->digest;
+    entry->bytes = size->bytes;
     return entry;
+  }
+
+  // Makes the size of a variant known that was not asked for yet.
+  Status measure(const std::string& name) {
+    CatalogEntryRef entry;
+    {
+      MutexLock lock(mutex_);
+      ASSIGN_OR_RETURN(entry, core_.unmeasured(name));
+    }
+    if (!entry) return Status();
+    RETURN_IF_ERROR(entry->broken);
+    const Result<VariantSize> size = loader_->measure(entry->path);
+    if (!size.ok()) return size.status().in(fmt::format("variant '{}'", name));
+    change([&](RouterCore& core) { core.measured_before(*entry, *size); });
+    return Status();
   }
 
   // Takes the core's effects: hands out those of other threads, returns the rest for perform().
@@ -308,11 +331,16 @@ class RouterImpl final : public Router {
       return;
     }
     const TimePoint start = Clock::real().now();
+    bool outdated = false;
     Result<VariantRef> made = job.kind == Kind::kLoad
-                                  ? load(job)
+                                  ? load(job, &outdated)
                                   : loader_->copy(job.variant, job.tier, job.entry->cancel_load);
     job.variant.reset();
     const double took = seconds(Clock::real().now() - start);
+    if (outdated && change([&](RouterCore& core) { return core.load_outdated(id); })) {
+      log_info("variant {} is measured anew: {}", job.entry->name, made.status().message());
+      return;
+    }
     if (made.ok())
       log_info("variant {} {}: {:.1f} MiB in {:.0f} ms", job.entry->name,
                job.kind == Kind::kLoad ? "loaded" : "copied",
@@ -329,18 +357,25 @@ class RouterImpl final : public Router {
     });
   }
 
-  // What came must be what was measured.
-  Result<VariantRef> load(const RouterEffect& job) {
+  // What came must be what was measured. outdated: the file had become another one before it was
+  // read.
+  Result<VariantRef> load(const RouterEffect& job, bool* outdated) {
     const CatalogEntry& entry = *job.entry;
     if (entry.cancel_load) return cancelled("nobody waits for it any more");
     const auto load = entry.listed ? &VariantLoader::load : &VariantLoader::load_behind_others;
     Result<VariantRef> loaded =
         ((*loader_).*load)(entry.name, entry.path, job.tier, job.bytes, entry.cancel_load);
-    if (!loaded.ok()) return loaded;
+    if (!loaded.ok()) {
+      *outdated = loaded.status().code() == Code::kResourceExhausted && is_larger(job);
+      return loaded;
+    }
     const Variant& variant = **loaded;
-    if (!job.digest.empty() && variant.digest != job.digest)
-      return unavailable(fmt::format("{} changed while it was read: its digest was {}, and is {}",
-                                     entry.path, job.digest, variant.digest));
+    if (!job.digest.empty() && variant.digest != job.digest) {
+      *outdated = true;
+      return unavailable(
+          fmt::format("{} has changed since its header was read: its digest was {}, and is {}",
+                      entry.path, job.digest, variant.digest));
+    }
     if (static_cast<int64_t>(variant.bytes) > job.bytes)
       return internal_error(fmt::format("{} takes {} bytes, but only {} were set aside", entry.path,
                                         variant.bytes, job.bytes));
@@ -351,6 +386,12 @@ class RouterImpl final : public Router {
       return unavailable(fmt::format(
           "the text files of {} have changed since it was registered: replace it", entry.path));
     return loaded;
+  }
+
+  // Than was set aside for it.
+  bool is_larger(const RouterEffect& job) {
+    const Result<VariantSize> size = loader_->measure(job.entry->path);
+    return size.ok() && size->bytes > job.bytes;
   }
 
   void service_loop() EXCLUDES(mutex_) {

@@ -5,8 +5,15 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/log.h"
 
 namespace deltad {
+namespace {
+
+// A file that is another one at every load ends in an error, not in loads for ever.
+constexpr int kMostOutdated = 3;
+
+}  // namespace
 
 TokenEvent ended_event(FinishReason reason, Status status) {
   TokenEvent event;
@@ -37,6 +44,7 @@ Result<CatalogName> RouterCore::find(const std::string& name) const {
 void RouterCore::enter_cache(const CatalogEntryRef& entry) {
   entry->id = cache_.add(entry->name);
   by_id_[entry->id] = entry;
+  if (entry->bytes >= 0) cache_.measured_before(entry->id, entry->bytes, entry->digest);
   if (entry->listed) counts_.offer(entry->name);
 }
 
@@ -58,7 +66,17 @@ Status RouterCore::add(CatalogEntryRef entry) {
   return Status();
 }
 
-Status RouterCore::replace(CatalogEntryRef entry) {
+bool RouterCore::is_same(const CatalogEntry& old, const CatalogEntry& entry) const {
+  return !entry.digest.empty() && old.digest == entry.digest && old.path == entry.path &&
+         old.text_digest == entry.text_digest && old.broken.ok() && cache_.info(old.id).error.ok();
+}
+
+Result<bool> RouterCore::replace(CatalogEntryRef entry) {
+  const CatalogName* here = catalog_.find(entry->name);
+  if (here != nullptr && !here->entry->pooled && is_same(*here->entry, *entry)) {
+    if (entry->limit.any()) here->share->limiter.emplace(entry->limit);
+    return false;
+  }
   ASSIGN_OR_RETURN(const CatalogEntryRef old, catalog_.replace(entry));
   enter_cache(entry);
   if (old->text != entry->text)
@@ -70,7 +88,7 @@ Status RouterCore::replace(CatalogEntryRef entry) {
   cache_.succeed(old->id, entry->id);
   leave_catalog(old);
   absorb();
-  return Status();
+  return true;
 }
 
 Status RouterCore::remove(const std::string& name) {
@@ -87,6 +105,17 @@ Status RouterCore::pin(const std::string& name) {
   const Status status = cache_.pin(named.entry->id);
   absorb();
   return status;
+}
+
+Result<CatalogEntryRef> RouterCore::unmeasured(const std::string& name) const {
+  ASSIGN_OR_RETURN(const CatalogName named, find(name));
+  return cache_.info(named.entry->id).bytes < 0 ? named.entry : nullptr;
+}
+
+void RouterCore::measured_before(const CatalogEntry& entry, const VariantSize& size) {
+  if (!entry.current) return;
+  cache_.measured_before(entry.id, size.bytes, size.digest);
+  absorb();
 }
 
 Status RouterCore::unpin(const std::string& name) {
@@ -154,7 +183,12 @@ Result<RouterCore::Submitted> RouterCore::submit(const ModelHandle& model, Reque
   // All choices of a request are one of those that wait.
   const bool queues = !request.follows && (!entry || entry->listed);
   RequestLimiter* limiter = named.share && named.share->limiter ? &*named.share->limiter : nullptr;
-  if (limiter != nullptr && !request.follows) RETURN_IF_ERROR(limiter->check(model.name, now));
+  if (limiter != nullptr && !request.follows) {
+    if (Status limited = limiter->check(model.name, now); !limited.ok()) {
+      ++counts(*entry, model.name).limited;
+      return limited;
+    }
+  }
   if (queues) RETURN_IF_ERROR(bounds_.enter(named.share.get(), model.name, now));
   const Ticket ticket = ++last_ticket_;
   Live& live = live_[ticket];
@@ -246,11 +280,22 @@ Status RouterCore::cannot_load(const CatalogEntry& entry, const Status& why) {
 
 void RouterCore::measured(VariantId id, const Result<VariantSize>& size) {
   const CatalogEntryRef entry = by_id_.at(id);
+  const bool pinned = cache_.info(id).pinned;
   if (size.ok())
     cache_.measured(id, size->bytes, size->digest);
   else
     cache_.load_ended(id, cannot_load(*entry, size.status()), 0);
+  if (pinned && !cache_.info(id).pinned)
+    log_error("variant '{}' is pinned no longer: {}", entry->name, cache_.info(id).error.message());
   absorb();
+}
+
+bool RouterCore::load_outdated(VariantId id) {
+  CatalogEntry& entry = *by_id_.at(id);
+  if (++entry.outdated > kMostOutdated) return false;
+  cache_.load_outdated(id);
+  absorb();
+  return true;
 }
 
 void RouterCore::load_ended(VariantId id, Result<VariantRef> variant, double took) {
@@ -260,6 +305,7 @@ void RouterCore::load_ended(VariantId id, Result<VariantRef> variant, double too
   if (variant.ok()) {
     bytes = static_cast<int64_t>((*variant)->bytes);
     entry->digest = (*variant)->digest;
+    entry->outdated = 0;
     if (cache_.loads_from_disk(id)) {
       entry->loads += 1;
       entry->load_seconds = took;
@@ -272,6 +318,7 @@ void RouterCore::load_ended(VariantId id, Result<VariantRef> variant, double too
   } else if (variant.status().code() == Code::kCancelled) {
     status = variant.status();
   } else {
+    entry->outdated = 0;
     status = cannot_load(*entry, variant.status());
   }
   cache_.load_ended(id, status, bytes);

@@ -79,7 +79,8 @@ class RouterCore {
   // new one, unless it was tokenized with another text: then it ends with kUnavailable. Requests
   // in flight end on the version they began with.
   Status add(CatalogEntryRef entry);
-  Status replace(CatalogEntryRef entry);
+  // False: nothing was done, because what is served is the same to the byte.
+  Result<bool> replace(CatalogEntryRef entry);
   Status remove(const std::string& name);
   // What the adapter pool serves from now on, in place of what it served before, all at once. For
   // each of its names the same holds as for a variant that is replaced or removed; a member that
@@ -92,6 +93,9 @@ class RouterCore {
   ModelHandle open_private(CatalogEntryRef entry);
   void close_private(const ModelHandle& model);
   Status pin(const std::string& name);
+  // The entry of a variant whose size is not known yet, for measured_before(); null: it is known.
+  Result<CatalogEntryRef> unmeasured(const std::string& name) const;
+  void measured_before(const CatalogEntry& entry, const VariantSize& size);
   Status unpin(const std::string& name);
   Status prefetch(const std::string& name);
   Status evict(const std::string& name);
@@ -113,6 +117,9 @@ class RouterCore {
 
   void measured(VariantId id, const Result<VariantSize>& size);
   void load_ended(VariantId id, Result<VariantRef> variant, double took);
+  // The load found another file than the one that was measured. True: it is measured and loaded
+  // anew, for those who wait; false: that has happened too often, so load_ended() is due.
+  bool load_outdated(VariantId id);
   void demoted(VariantId id, Result<VariantRef> copy);
   void freed(VariantId id, Tier tier);
   // Handles dropped since, deadlines, and what else time brings about. wake_time: when to call it.
@@ -149,6 +156,7 @@ class RouterCore {
   Result<CatalogName> find(const std::string& name) const;
   Result<CatalogName> current(const ModelHandle& model) const;
   void enter_cache(const CatalogEntryRef& entry);
+  bool is_same(const CatalogEntry& old, const CatalogEntry& entry) const;
   Status cannot_load(const CatalogEntry& entry, const Status& why);  // counted
   void count(const Request& request, RequestLimiter& limiter) const;
   void unpark(LiveMap::iterator it);

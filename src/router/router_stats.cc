@@ -7,6 +7,7 @@ VariantCounts& VariantCounts::operator+=(const VariantCounts& other) {
   loads += other.loads;
   load_failures += other.load_failures;
   evictions += other.evictions;
+  limited += other.limited;
   return *this;
 }
 

@@ -21,6 +21,7 @@ struct VariantCounts {  // of one variant's name, or of several
   uint64_t misses = 0;  // requests that had to wait for it
   uint64_t loads = 0, load_failures = 0;
   uint64_t evictions = 0;  // from the device; not when replaced or removed
+  uint64_t limited = 0;    // requests refused by its rate limit
   VariantCounts& operator+=(const VariantCounts& other);
 };
 
@@ -28,7 +29,7 @@ struct VariantCounts {  // of one variant's name, or of several
 struct VariantRow {
   std::string name;
   int64_t device = 0, host = 0, disk = 0;  // variants that lie there
-  int64_t failed = 0;                      // variants whose last load failed
+  int64_t failed = 0;                      // variants whose last load failed, or that cannot fit
   int64_t bytes = 0;                       // in memory
   double load_seconds = 0;                 // of the last load; of several variants: 0
   VariantCounts counts;

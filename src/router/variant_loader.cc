@@ -21,7 +21,7 @@ class FilesLoader final : public VariantLoader {
     return measure_variant(path, table_, backend_, load_options());
   }
 
-  Status verify(const std::string& path, const std::atomic<bool>& cancelled) override {
+  Result<std::string> verify(const std::string& path, const std::atomic<bool>& cancelled) override {
     const auto verify = [&] { return verify_variant(path, table_, reading(cancelled)); };
     return rate_ ? behind_others(verify) : verify();
   }

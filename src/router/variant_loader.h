@@ -20,8 +20,10 @@ class VariantLoader {
   virtual ~VariantLoader() = default;
   // Reads the header only.
   virtual Result<VariantSize> measure(const std::string& path) = 0;
-  // Reads all of it, as load does, and keeps nothing. A loader without files has nothing to find.
-  virtual Status verify(const std::string&, const std::atomic<bool>&) { return Status(); }
+  // Reads all of it, as load does, and keeps nothing but its digest ("": a loader without files).
+  virtual Result<std::string> verify(const std::string&, const std::atomic<bool>&) {
+    return std::string();
+  }
   // max_bytes: what was set aside; one that needs more is kResourceExhausted. cancelled: polled;
   // kCancelled. After an error nothing is left in memory.
   virtual Result<VariantRef> load(const std::string& name, const std::string& path, Tier tier,

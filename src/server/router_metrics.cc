@@ -108,7 +108,7 @@ void render_variants(const RouterStats& stats, PrometheusText& out) {
   };
   table("deltad_variant_resident_bytes", "gauge", "Memory of the variant's weights.",
         [](const VariantRow& row) { return row.bytes; });
-  table("deltad_variant_failed", "gauge", "1 if the last load failed.",
+  table("deltad_variant_failed", "gauge", "1 if the last load failed, or if it cannot fit.",
         [](const VariantRow& row) { return row.failed; });
   table("deltad_variant_load_seconds", "gauge", "Duration of the last load from the disk.",
         [](const VariantRow& row) { return row.load_seconds; });
@@ -120,6 +120,8 @@ void render_variants(const RouterStats& stats, PrometheusText& out) {
         [](const VariantRow& row) { return row.counts.misses; });
   table("deltad_variant_evictions_total", "counter", "Evictions from the device.",
         [](const VariantRow& row) { return row.counts.evictions; });
+  table("deltad_variant_rate_limited_total", "counter", "Requests refused by its rate limit.",
+        [](const VariantRow& row) { return row.counts.limited; });
 }
 
 }  // namespace deltad

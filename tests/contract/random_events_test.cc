@@ -42,6 +42,7 @@ class RandomEvents {
   RouterWorld& world() { return world_; }
   // What happened at all: a sequence that never reaches a case tests nothing.
   int finished = 0, left = 0, failed = 0, refused = 0, replaced = 0, late = 0, published = 0;
+  int outdated = 0;
 
  private:
   int below(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
@@ -167,6 +168,11 @@ class RandomEvents {
 
   void end_job(VariantId id) {
     const RouterEffect& job = world_.jobs.at(id);
+    if (job.kind == RouterEffect::Kind::kLoad && chance(5)) {
+      ++outdated;
+      failed += !world_.load_outdated(id, {size(), digest()});
+      return;
+    }
     Status status;
     if (job.kind != RouterEffect::Kind::kDemote && job.entry->cancel_load && chance(80))
       status = cancelled("nobody waits for it any more");
@@ -335,6 +341,7 @@ void play(uint64_t seed, bool two_tiers) {
   EXPECT_GT(events.finished, kEvents / 20);
   EXPECT_GT(events.left, 100);
   EXPECT_GT(events.failed, 100);
+  EXPECT_GT(events.outdated, 100);
   EXPECT_GT(events.refused, 100);
   EXPECT_GT(events.replaced, 100);
   EXPECT_GT(events.late, 10);

@@ -108,6 +108,17 @@ def run(*arguments):
     return subprocess.run([str(BUILD / "deltad"), *map(str, arguments)], capture_output=True, text=True, timeout=60 * SLOW)
 
 
+def make_for_another_base(folder):
+    """A good variant that says it was made for other weights."""
+    data = (GOLDEN / "variants" / "llama" / "llama-row-1.delta.safetensors").read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    digest = json.loads(data[8:8 + length])["__metadata__"]["base_digest"]
+    assert len(digest) == 32
+    path = folder / "other.delta.safetensors"
+    path.write_bytes(data.replace(digest.encode(), b"0" * 32))
+    return path
+
+
 def test_check_config(tmp_path):
     file = tmp_path / "deltad.yaml"
     file.write_text(f"base: {TINY}\nvariants:\n  row: {GOLDEN}/variants/llama/llama-row-1.delta.safetensors\n")
@@ -119,6 +130,15 @@ def test_check_config(tmp_path):
     file.write_text(f"base: {TINY}\nvariants:\n  llama: {GOLDEN}/variants/llama/llama-row-1.delta.safetensors\n")
     shadow = run("--config", file, "--check-config")
     assert shadow.returncode == 2 and "base" in shadow.stderr
+    other = make_for_another_base(tmp_path)
+    for text, said in [(f"variants:\n  other: {other}\n", ["'other'", str(other), "base"]),
+                       (f"variant_watch: {{folder: {file}}}\n", [str(file), "is not a folder"]),
+                       ("server: {listen: 0.0.0.0:9000, admin: {listen: 9000}}\n", ["server.admin.listen", "127.0.0.1:9000"])]:
+        file.write_text(f"base: {TINY}\n{text}")
+        wrong = run("--config", file, "--check-config")
+        assert wrong.returncode == 2 and all(word in wrong.stderr for word in said), wrong
+    file.write_text(f"base: {TINY}\nvariant_watch: {{folder: {tmp_path}/later}}\n")
+    assert run("--config", file, "--check-config").returncode == 0
     assert run("--base", tmp_path / "nowhere").returncode != 0
     assert run("--no-such-option").returncode == 2
 

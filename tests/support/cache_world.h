@@ -69,6 +69,16 @@ class CacheWorld {
     cache.load_ended(id, status, bytes);
     run();
   }
+  // The load finds another file, of so many bytes.
+  void outdated(VariantId id, int64_t bytes) {
+    Item& item = items[id];
+    ASSERT_TRUE(item.loading) << item.name;
+    item.loading = item.cancelled = false;
+    (item.target == Tier::kDevice ? item.device : item.host) = 0;
+    item.bytes = bytes;
+    cache.load_outdated(id);
+    run();
+  }
   void demoted(VariantId id, bool ok = true) {
     Item& item = items[id];
     ASSERT_TRUE(item.copying) << item.name;

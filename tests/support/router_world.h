@@ -57,7 +57,7 @@ class RouterWorld {
     return status;
   }
   Status replace(const std::string& name, int64_t bytes, const std::string& digest = "") {
-    const Status status = core.replace(entry(name, bytes, digest));
+    const Status status = core.replace(entry(name, bytes, digest)).status();
     run();
     return status;
   }
@@ -156,6 +156,17 @@ class RouterWorld {
       core.load_ended(id, status, 1);
     }
     run();
+  }
+  // The load finds that the file has become another one. False: it ends with an error.
+  bool load_outdated(VariantId id, const File& now) {
+    const RouterEffect job = std::move(jobs.at(id));
+    jobs.erase(id);
+    memory[job.tier == Tier::kHost].loading -= job.bytes;
+    files[job.entry->path] = now;
+    const bool again = core.load_outdated(id);
+    if (!again) core.load_ended(id, unavailable("the file changes all the time"), 1);
+    run();
+    return again;
   }
   void measured(size_t index) {
     const CatalogEntryRef entry = measuring.at(index);

@@ -99,7 +99,8 @@ TEST_F(AdapterLoaderTest, RefusesValuesThatAreNotFinite) {
   const uint16_t nan = 0x7fc0;
   std::memcpy(tensor.bytes.data() + tensor.bytes.size() - 2, &nan, 2);
   EXPECT_THAT(refusal(), AllOf(HasSubstr("down_proj.lora_A"), HasSubstr("a value is nan")));
-  EXPECT_THAT(verify_variant(folder_.path(), table_, options_).message(), HasSubstr("nan"));
+  EXPECT_THAT(verify_variant(folder_.path(), table_, options_).status().message(),
+              HasSubstr("nan"));
   const uint16_t infinite = 0xff80;
   std::memcpy(tensor.bytes.data() + tensor.bytes.size() - 2, &infinite, 2);
   EXPECT_THAT(refusal(), HasSubstr("a value is -inf"));

@@ -31,7 +31,8 @@ server: {listen: "[::1]:9000", io_threads: 3, real_time_io: false, max_body: 1Mi
          header_seconds: 2, idle_seconds: 3.5, drain_seconds: 4, request_seconds: 90, cors_origins: [https://a, https://b], api_keys: [secret],
          admin: {listen: "0.0.0.0:9001", api_keys: [admin-secret]}}
 engine: {kv_cache: 512KiB, max_context: 100, max_step_rows: 64, max_running: 5, max_waiting: 6, step_milliseconds: 50,
-         prefix_cache: false, age_seconds: 2.5, background_share: 0.2, base_weight: 3, variant_weights: {coder: 0.5, team/legal: 2}}
+         prefix_cache: false, age_seconds: 2.5, background_share: 0.2, burst_tokens: 100, base_weight: 3,
+         variant_weights: {coder: 0.5, team/legal: 2}}
 cpu: {threads: 2, pin: false, isa: avx2}
 variant_watch: {folder: incoming, settle_seconds: 0.25}
 variant_loading: {threads: 3, retry_seconds: 0.5, bytes_per_second: 200MiB}
@@ -72,6 +73,7 @@ adapter_pool: {folder: pool, budget: 3MiB, policy: kmerge, merge_by: opcm, keep_
   EXPECT_DOUBLE_EQ(config.engine.step_seconds, 0.05);
   EXPECT_FALSE(config.engine.prefix_cache);
   EXPECT_EQ(config.engine.age_seconds, 2.5);
+  EXPECT_EQ(config.engine.burst_tokens, 100);
   EXPECT_EQ(config.engine.base_weight, 3);
   EXPECT_EQ(config.engine.variant_weights,
             (std::map<std::string, double>{{"coder", 0.5}, {"team/legal", 2}}));
@@ -219,12 +221,20 @@ TEST(Config, TheShippedFileHoldsTheDefaults) {
   EXPECT_EQ(config.request_seconds, plain.request_seconds);
   EXPECT_EQ(config.router.retry_seconds, plain.router.retry_seconds);
   EXPECT_EQ(config.watch.settle, plain.watch.settle);
+  EXPECT_EQ(config.engine.burst_tokens, plain.engine.burst_tokens);
 }
 
 TEST(Config, CommandLineForms) {
   EXPECT_TRUE(check_listen("0.0.0.0:80").ok());
   for (const char* wrong : {"80", "host:", "host:70000", ":80", "host:8o"})
     EXPECT_FALSE(check_listen(wrong).ok()) << wrong;
+  EXPECT_TRUE(listen_alike("127.0.0.1:80", "127.0.0.1:80"));
+  EXPECT_TRUE(listen_alike("0.0.0.0:80", "127.0.0.1:80"));
+  EXPECT_TRUE(listen_alike("[::1]:80", "[::]:80"));
+  EXPECT_TRUE(listen_alike("localhost:80", "127.0.0.1:80"));
+  EXPECT_FALSE(listen_alike("127.0.0.1:80", "127.0.0.1:81"));
+  EXPECT_FALSE(listen_alike("127.0.0.1:80", "10.0.0.1:80"));
+  EXPECT_FALSE(listen_alike("127.0.0.1:0", "127.0.0.1:0"));
   const auto variant = parse_variant("a/b=path=with=equals");
   ASSERT_TRUE(variant.ok());
   EXPECT_EQ(variant->name, "a/b");

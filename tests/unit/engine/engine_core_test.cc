@@ -262,6 +262,31 @@ TEST(EngineCore, DeadlinesEndRequestsWhereverTheyAre) {
   EXPECT_EQ(running->tokens.size(), 2u);
 }
 
+TEST(EngineCore, DeadlinesAreThoseOfTheRequestsThatAreThere) {
+  CoreFixture f(CoreSettings{});
+  std::vector<std::shared_ptr<Record>> records;
+  const auto submit = [&](int32_t tokens, double in) {
+    records.push_back(std::make_shared<Record>());
+    Request request = make_request(numbers(10), tokens, records.back());
+    request.deadline = f.clock.now() + from_seconds(in);
+    return f.submit(std::move(request));
+  };
+  submit(1, 5);  // ends before its time is up
+  f.core.cancel(submit(100, 5));
+  submit(100, 5);
+  submit(100, 5);  // choices of one request have one deadline
+  submit(100, 50);
+  f.step();
+  f.clock.advance(6);
+  f.step();
+  EXPECT_EQ(records[0]->end.reason, FinishReason::kLength);
+  EXPECT_EQ(records[1]->end.reason, FinishReason::kCancelled);
+  EXPECT_EQ(records[2]->end.status.code(), Code::kDeadlineExceeded);
+  EXPECT_EQ(records[3]->end.status.code(), Code::kDeadlineExceeded);
+  EXPECT_EQ(records[4]->finished, 0);
+  for (const auto& record : records) EXPECT_LE(record->finished, 1);
+}
+
 TEST(EngineCore, AFailedStepEndsItsRequestsAndTheEngineGoesOn) {
   CoreSettings settings;
   settings.scheduler.max_running = 2;

@@ -44,6 +44,7 @@ TEST_P(Flood, LeavesTheOthersTimeToFirstTokenWithinTwice) {
 INSTANTIATE_TEST_SUITE_P(
     Mixes, Flood,
     ::testing::Values(Mix{"chat", {200, 600}, {20, 60}, 16384, 256},
+                      Mix{"short", {32, 128}, {8, 24}, 16384, 256, {0.007, 0.0008, 0.00035}},
                       Mix{"long_prompts", {1000, 3000}, {1, 20}, 16384, 256},
                       Mix{"long_answers", {100, 300}, {300, 700}, 16384, 256},
                       Mix{"few_places", {200, 600}, {20, 60}, 16384, 8},

@@ -14,6 +14,7 @@ struct Mix {
   std::pair<int, int> prompt, output;  // tokens, uniform
   int32_t blocks;
   int32_t max_running;
+  Costs costs = {};
 };
 
 class FloodTrace {
@@ -32,7 +33,7 @@ class FloodTrace {
   std::unique_ptr<Simulation> simulate(double rate, double of_first, double end = kSeconds) const {
     SchedulerOptions options;
     options.max_running = mix_.max_running;
-    auto simulation = std::make_unique<Simulation>(options, Costs(), mix_.blocks, tenants());
+    auto simulation = std::make_unique<Simulation>(options, mix_.costs, mix_.blocks, tenants());
     std::vector<Arrival> trace;
     for (size_t t = 0; t < kTenants; ++t)
       add_poisson(trace, t, t == 0 ? of_first : rate, end, mix_.prompt, mix_.output,

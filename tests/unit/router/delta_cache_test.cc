@@ -155,7 +155,67 @@ TEST(DeltaCache, WhatCanNeverFitIsSaidWithItsBytes) {
   world.want(a);  // its size is known now
   EXPECT_THAT(world.last.message(), HasSubstr("can never fit"));
   EXPECT_THAT(world.log, IsEmpty());
+  EXPECT_THAT(world.cache.info(a).error.message(), HasSubstr("can never fit"));
+  EXPECT_TRUE(world.cache.info(b).error.ok());
   serve(world, b);
+}
+
+TEST(DeltaCache, WhatWasMeasuredBeforeNobodyAsksFor) {
+  CacheWorld world(options(30));
+  const VariantId a = world.add("a", 31), b = world.add("b", 10);
+  world.cache.measured_before(a, 31, "a");
+  EXPECT_THAT(world.cache.info(a).error.message(), HasSubstr("can never fit"));
+  EXPECT_EQ(world.cache.pin(a).code(), Code::kConflict);
+  EXPECT_FALSE(world.cache.info(a).pinned);
+  world.cache.measured_before(b, 10, "b");
+  ASSERT_FALSE(*world.cache.want(b));
+  const auto actions = world.cache.take_actions();
+  ASSERT_EQ(actions.size(), 1u);
+  EXPECT_EQ(actions[0].kind, CacheAction::Kind::kLoad);
+}
+
+TEST(DeltaCache, APinThatTurnsOutNotToFitIsLetGoAndSaysWhy) {
+  CacheWorld world(options(30));
+  const VariantId a = world.add("a", 20), b = world.add("b", 20);
+  ASSERT_TRUE(world.cache.pin(a).ok());
+  world.run();
+  world.loaded(a);
+  ASSERT_TRUE(world.cache.pin(b).ok());  // its size is not known
+  world.want(b);
+  EXPECT_FALSE(world.cache.info(b).pinned);
+  EXPECT_EQ(world.items[b].failed, 1);
+  EXPECT_THAT(world.cache.info(b).error.message(), HasSubstr("20 are pinned by others"));
+  world.cache.unpin(a);
+  EXPECT_TRUE(world.cache.info(b).error.ok());
+  serve(world, b);
+}
+
+// A file overwritten in place: nobody is told, but those who wait get the new one.
+TEST(DeltaCache, AFileThatIsAnotherThanWasMeasuredIsMeasuredAnewForThoseWhoWait) {
+  CacheWorld world(options(30));
+  const VariantId a = world.add("a", 10), b = world.add("b", 10);
+  world.want(a);
+  world.want(a);
+  world.outdated(a, 25);
+  EXPECT_THAT(world.log, ElementsAre("load a", "load a"));
+  EXPECT_EQ(world.cache.tier(Tier::kDevice).used, 25);
+  EXPECT_EQ(world.items[a].failed, 0);
+  world.want(b);
+  EXPECT_FALSE(world.items[b].loading);  // no room beside it
+  world.loaded(a);
+  EXPECT_EQ(world.items[a].in_flight, 2);
+  EXPECT_EQ(world.cache.stats().load_failures, 0u);
+}
+
+TEST(DeltaCache, AnOutdatedLoadThatNobodyWaitsForIsNotBegunAnew) {
+  CacheWorld world(options(30));
+  const VariantId a = world.add("a", 10);
+  world.want(a);
+  world.leave(a);
+  world.outdated(a, 20);
+  EXPECT_EQ(world.loading(), 0);
+  EXPECT_EQ(world.cache.tier(Tier::kDevice).used, 0);
+  EXPECT_EQ(world.where(a), Residency::kDisk);
 }
 
 TEST(DeltaCache, PinsAreKeptAndCounted) {

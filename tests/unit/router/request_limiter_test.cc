@@ -72,6 +72,8 @@ TEST(RouterLimits, TooManyRequestsAreRefusedAndOthersAreNot) {
   world.tick(1);
   EXPECT_FALSE(world.asked[world.ask("a")].refused);
   EXPECT_TRUE(world.asked[world.ask("a")].refused);
+  for (const VariantRow& row : world.core.stats().rows)
+    EXPECT_EQ(row.counts.limited, row.name == "a" ? 2u : 0u) << row.name;
   ASSERT_TRUE(world.core.set_limit("a", {}).ok());
   EXPECT_FALSE(world.info("a").limit.any());
   EXPECT_FALSE(world.asked[world.ask("a")].refused);

@@ -77,6 +77,67 @@ TEST(RouterCore, TheEndOfAllThatWait) {
   EXPECT_EQ(world.core.waiting(), 0u);
 }
 
+TEST(RouterCore, WhatCannotFitIsListedAsFailedOnceItsSizeIsKnown) {
+  RouterWorld world(RouterWorld::options(10));
+  ASSERT_TRUE(world.add("a", 11).ok());
+  EXPECT_EQ(world.info("a").state, VariantState::kRegistered);
+  world.ask("a");
+  EXPECT_EQ(world.info("a").state, VariantState::kFailed);
+  EXPECT_THAT(world.info("a").error, HasSubstr("can never fit: the budget is 10"));
+  ASSERT_TRUE(world.core.set_budget(Tier::kDevice, 11).ok());
+  EXPECT_EQ(world.info("a").state, VariantState::kRegistered);
+}
+
+TEST(RouterCore, AFileThatChangesAtEveryLoadIsAnErrorInTheEnd) {
+  RouterWorld world(RouterWorld::options(100));
+  ASSERT_TRUE(world.add("a", 10).ok());
+  world.ask("a");
+  const auto outdated = [&](int64_t bytes) {
+    return world.load_outdated(world.jobs.begin()->first, {bytes, std::to_string(bytes)});
+  };
+  EXPECT_TRUE(outdated(11));
+  EXPECT_TRUE(outdated(12));
+  EXPECT_TRUE(outdated(13));
+  EXPECT_EQ(world.asked[0].ends, 0);
+  EXPECT_FALSE(outdated(14));
+  EXPECT_THAT(world.asked[0].status.message(), HasSubstr("changes all the time"));
+  EXPECT_EQ(world.info("a").state, VariantState::kFailed);
+  world.tick(1);
+  world.ask("a");
+  EXPECT_TRUE(outdated(15));  // counted from the beginning
+  world.loaded("a");
+  EXPECT_EQ(world.asked[1].digest, "15");
+}
+
+TEST(RouterCore, EqualContentInPlaceOfItselfIsNotLoadedAgain) {
+  RouterWorld world(RouterWorld::options(100));
+  const auto entry = [&](const std::string& digest) {
+    auto out = std::make_shared<CatalogEntry>();
+    out->name = out->path = "a";
+    out->digest = digest;
+    world.files["a"] = {10, digest};
+    return out;
+  };
+  ASSERT_TRUE(world.core.add(entry("1")).ok());
+  world.ask("a");
+  world.loaded("a");
+  EXPECT_FALSE(*world.core.replace(entry("1")));
+  world.run();
+  EXPECT_TRUE(world.resident("a"));
+  EXPECT_FALSE(world.loading("a"));
+  const auto text = entry("1");
+  text->text_digest = "its own tokenizer";
+  EXPECT_TRUE(*world.core.replace(text));
+  world.run();
+  world.loaded("a");
+  EXPECT_TRUE(*world.core.replace(entry("2")));
+  world.run();
+  world.load_fails("a", "damaged");
+  EXPECT_TRUE(*world.core.replace(entry("2")));  // repaired: no back-off any more
+  world.ask("a");
+  EXPECT_TRUE(world.loading("a"));
+}
+
 // An engine of one thread that ends each request after a while, like the real one: the handle is
 // dropped, then the event goes out.
 class SmallEngine final : public Engine {

@@ -151,7 +151,6 @@ TEST_F(RouterTest, ABrokenVariantIsRefusedBesideTheLoadOfAnother) {
       if (path.find("broken") != std::string::npos) return invalid_argument("no variant");
       return VariantSize{1000, "digest"};
     }
-    Status verify(const std::string&, const std::atomic<bool>&) override { return Status(); }
     Result<VariantRef> load(const std::string&, const std::string&, Tier, int64_t,
                             const std::atomic<bool>& stop) override {
       while (!stop) std::this_thread::yield();
@@ -348,6 +347,52 @@ TEST_F(RouterTest, ADamagedFileDoesNotReplaceOneThatWorks) {
   ASSERT_TRUE(submit("row").ok());
   EXPECT_NE(engine_.wait_for(1)[0], nullptr);
   EXPECT_EQ(info("row").path, good_);
+}
+
+// In its place lies another version, and a larger one, before anybody asked for the first.
+TEST_F(RouterTest, AFileThatWasOverwrittenFailsNobody) {
+  const std::string path = folder_.file("v.delta.safetensors");
+  const auto overwrite = [&](const std::string& name) {
+    folder_.write("v.delta.safetensors",
+                  *read_file(std::string(DELTAD_GOLDEN) + "/variants/llama/" + name));
+  };
+  overwrite("llama-row-1.delta.safetensors");
+  ASSERT_TRUE(router_->add({"v", path}).ok());
+  const std::string first = info("v").digest;
+  overwrite("llama-row-2.delta.safetensors");
+  ASSERT_TRUE(submit("v").ok());
+  const std::string second = engine_.wait_for(1)[0]->digest;
+  EXPECT_NE(second, first);
+  engine_.finish(1, FinishReason::kStop);
+  while (!router_->evict("v").ok()) std::this_thread::yield();
+  overwrite("llama-matrix-1.delta.safetensors");  // smaller
+  ASSERT_TRUE(submit("v").ok());
+  const std::string third = engine_.wait_for(2)[1]->digest;
+  EXPECT_NE(third, second);
+  EXPECT_EQ(info("v").digest, third);
+  EXPECT_EQ(router_->stats().cache.load_failures, 0u);
+}
+
+TEST_F(RouterTest, AFileThatWasOnlyTouchedIsNotLoadedAgain) {
+  ASSERT_TRUE(submit("row").ok());
+  const VariantRef variant = engine_.wait_for(1)[0];
+  ASSERT_TRUE(router_->replace({"row", good_}).ok());
+  ASSERT_TRUE(submit("row").ok());
+  EXPECT_EQ(engine_.wait_for(2)[1], variant);
+  EXPECT_EQ(info("row").loads, 1u);
+}
+
+TEST_F(RouterTest, AConfiguredVariantIsPinnedOnlyIfItFits) {
+  ASSERT_TRUE(router_->set_cache_bytes(1000).ok());
+  const Status status = router_->pin("row");
+  EXPECT_EQ(status.code(), Code::kConflict);
+  EXPECT_THAT(status.message(), HasSubstr("the budget is 1000"));
+  EXPECT_FALSE(info("row").pinned);
+  EXPECT_EQ(info("row").state, VariantState::kFailed);
+  EXPECT_THAT(info("row").error, HasSubstr("can never fit"));
+  EXPECT_THAT(router_->pin("broken").message(), HasSubstr(broken_));
+  ASSERT_TRUE(router_->set_cache_bytes(1 << 20).ok());
+  EXPECT_TRUE(router_->pin("row").ok());
 }
 
 // The folder becomes that of another version before this one was loaded.

@@ -55,7 +55,7 @@ TEST(RouterMetrics, TheVariants) {
   row.name = "math";
   row.add(VariantState::kResident, 1000);
   row.load_seconds = 0.25;
-  row.counts = {4, 3, 2, 1};
+  row.counts = {4, 3, 2, 1, 5};
   stats.others.add(VariantState::kHost, 10);
   stats.others.add(VariantState::kFailed, 0);
   stats.others.add(VariantState::kLoading, 0);
@@ -71,6 +71,7 @@ TEST(RouterMetrics, TheVariants) {
   EXPECT_EQ(sample(page, R"(deltad_variant_loads_total{variant="math"})"), 3);
   EXPECT_EQ(sample(page, R"(deltad_variant_load_failures_total{variant="math"})"), 2);
   EXPECT_EQ(sample(page, R"(deltad_variant_evictions_total{variant="math"})"), 1);
+  EXPECT_EQ(sample(page, R"(deltad_variant_rate_limited_total{variant="math"})"), 5);
   EXPECT_EQ(sample(page, R"(deltad_variant_residency{variant="other variants",place="host"})"), 1);
   EXPECT_EQ(sample(page, R"(deltad_variant_residency{variant="other variants",place="disk"})"), 2);
   EXPECT_EQ(sample(page, R"(deltad_variant_failed{variant="other variants"})"), 1);
