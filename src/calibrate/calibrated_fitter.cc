@@ -9,7 +9,6 @@
 #include "calibrate/fit_kernels.h"
 #include "delta/sign_rows.h"
 #include "delta/work_list.h"
-#include "tensor/float16.h"
 
 namespace deltad {
 namespace {
@@ -130,7 +129,6 @@ Result<LevelCosts> CalibratedFitter::level_costs(const std::string& name) const 
   struct Sums {
     AlphaEquations shared;
     std::array<double, kPlannedLevels + 1> errors{};
-    double output = 0;
   };
   const int64_t blocks = (shape[0] + kFitRows - 1) / kFitRows;
   std::vector<Sums> sums(static_cast<size_t>(blocks));
@@ -138,7 +136,7 @@ Result<LevelCosts> CalibratedFitter::level_costs(const std::string& name) const 
     const int64_t first = b * kFitRows, count = std::min(kFitRows, shape[0] - first);
     Sums& sum = sums[static_cast<size_t>(b)];
     std::vector<uint16_t> base;
-    ASSIGN_OR_RETURN(std::vector<double> delta, delta_of(name, first, count, &base));
+    ASSIGN_OR_RETURN(const std::vector<double> delta, delta_of(name, first, count, &base));
     SignFitOptions options;
     options.levels = kPlannedLevels;
     for (const AlphaEquations& row : fit_rows(gram, count, delta.data(), options).equations) {
@@ -146,24 +144,23 @@ Result<LevelCosts> CalibratedFitter::level_costs(const std::string& name) const 
       for (int l = 0; l <= kPlannedLevels; ++l)
         sum.errors[static_cast<size_t>(l)] += row.error(l, row.solve(l));
     }
-    for (size_t i = 0; i < delta.size(); ++i) delta[i] += static_cast<double>(bf16_to_f32(base[i]));
-    sum.output = output_energy(gram, count, delta.data());
     return {};
   });
   RETURN_IF_ERROR(status);
   Sums total;
   for (const Sums& sum : sums) {
     total.shared.add(sum.shared);
-    total.output += sum.output;
     for (size_t l = 0; l < sum.errors.size(); ++l) total.errors[l] += sum.errors[l];
   }
+  const auto weights = static_cast<double>(shape.count());
   LevelCosts costs{
       name, shape[0] * ((shape[1] + 7) / 8) + 4 * (options_.alpha_per_row ? shape[0] : 1), {}};
   for (int l = 0; l <= kPlannedLevels; ++l) {
     const double error = options_.alpha_per_row ? total.errors[static_cast<size_t>(l)]
                                                 : total.shared.error(l, total.shared.solve(l));
-    // Beside the output itself, so that matrices of all kinds and layers compare.
-    costs.error.push_back(total.output > 0 ? error / total.output : 0);
+    // As a share of what Δ does, times its size: every weight of Δ counts alike. Absolute errors,
+    // or those beside the whole output, starve some kinds (docs/quality.md).
+    costs.error.push_back(total.shared.energy > 0 ? error * weights / total.shared.energy : 0);
   }
   return costs;
 }

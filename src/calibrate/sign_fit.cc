@@ -317,18 +317,6 @@ GramMatrix gram_matrix(const float* x, int64_t rows, int64_t columns, int thread
   return gram;
 }
 
-double output_energy(const GramMatrix& gram, int64_t rows, const double* values) {
-  const auto size = static_cast<size_t>(rows * gram.columns);
-  const std::vector<float> narrow(values, values + size);
-  std::vector<float> product(size);
-  fit_kernels().multiply(rows, gram.columns, gram.columns, narrow.data(), false, gram.values.data(),
-                         false, product.data());
-  double sum = 0;
-  for (size_t i = 0; i < size; ++i)
-    sum += static_cast<double>(narrow[i]) * static_cast<double>(product[i]);
-  return std::max(0.0, sum);
-}
-
 std::vector<float> RowsFit::residual() const {
   std::vector<float> left = delta;
   for (size_t l = 0; l < signs.size(); ++l)

@@ -39,9 +39,6 @@ struct AlphaEquations {
   double error(int levels, const PerLevel& alpha) const;
 };
 
-// ‖X·w‖² over all rows w of values [rows, columns].
-double output_energy(const GramMatrix& gram, int64_t rows, const double* values);
-
 struct SignFitOptions {
   int levels = 1;
   int sweeps = 0;         // 0: signs stay, only α is fitted

@@ -113,6 +113,7 @@ TEST(CalibratedFitter, ReportsWhatTheLoadedVariantDoes) {
     const std::string path = folder.file("v.delta.safetensors");
     CalibrationOptions options;
     options.levels = levels;
+    options.effort = levels;
     options.jobs = 2;
     const Compressed made = compress_tiny(*(*base)->checkpoint, *tune, set, options, path);
     const auto variant =
@@ -200,21 +201,24 @@ TEST(CalibratedFitter, NumbersThatAreNoneAreRefusedWithTheirRow) {
   }
 }
 
-TEST(CalibratedFitter, ABudgetIsKeptAndBuysMoreThanAnEvenSpread) {
+TEST(CalibratedFitter, ABudgetIsKeptAndLiesBetweenEvenSpreads) {
   const auto base = std::move(*Checkpoint::open(kBase));
   const auto tune = std::move(*open_tuned_model(*base, kTuned));
   const CalibrationSet set = random_text(base->config().vocab);
   TempFolder folder;
   const std::string path = folder.file("v.delta.safetensors");
   CalibrationOptions even;
+  const Compressed one = compress_tiny(*base, *tune, set, even, path);
   even.levels = 2;
   const Compressed two = compress_tiny(*base, *tune, set, even, path);
   CalibrationOptions options;
-  options.budget = *LevelBudget::parse("2bit");
+  options.budget = *LevelBudget::parse("1.5bit");
   const Compressed planned = compress_tiny(*base, *tune, set, options, path);
-  EXPECT_LE(planned.report.total.bytes, two.report.total.bytes);
+  EXPECT_LE(planned.report.total.bytes, 3 * one.report.total.bytes / 2);
   EXPECT_EQ(planned.report.total.matrices, two.report.total.matrices);
-  EXPECT_LT(planned.fitter->report().heads.variant.kl, 1.1 * two.fitter->report().heads.variant.kl);
+  const double kl = planned.fitter->report().heads.variant.kl;
+  EXPECT_LT(kl, one.fitter->report().heads.variant.kl);
+  EXPECT_GT(kl, two.fitter->report().heads.variant.kl);
   auto file = DeltaFile::open(path);
   ASSERT_TRUE(file.ok()) << file.status().message();
   std::set<size_t> levels;
