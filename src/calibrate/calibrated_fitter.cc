@@ -16,6 +16,10 @@ namespace {
 // Rows that are fitted together: enough for the products to run well, few enough that each thread
 // finds blocks to take.
 constexpr int64_t kFitRows = 192;
+// While signs are chosen, in means of C's diagonal. Measured on text that the calibration text is
+// not about: far more than is usual for weights, since a few directions hold most of C and signs
+// that please these alone do harm elsewhere (docs/quality.md).
+constexpr double kDamping = 5;
 constexpr int kPlannedLevels = 3;  // the most that a budget gives a matrix
 
 std::string kind_of(const std::string& weight) {
@@ -299,6 +303,7 @@ Status CalibratedFitter::fit_block(const Job& job, JobBlock* block) const {
   SignFitOptions options;
   options.levels = job.levels;
   options.start = job.start;
+  options.damping = kDamping;
   // Where rows share their α, signs that are best for a row's own are not for the shared one.
   options.sweeps = options_.alpha_per_row ? options_.effort : 0;
   const RowsFit fit =

@@ -23,7 +23,7 @@ namespace {
 struct Options {
   std::string base, model, adapter, output, name;
   std::string alpha = "row", calibrate, budget;
-  int levels = 1, jobs = 0, effort = 0;
+  int levels = 1, jobs = 0, effort = 1;
   bool weights_only = false, json = false;
 };
 
@@ -231,9 +231,7 @@ void add_compress(CLI::App& app, int* exit_code) {
       "--calibrate", options->calibrate,
       "Text to fit the scales to, JSON lines of chats or plain text; none: they are "
       "means of |Δ| (default: a small mixture that deltactl brings along)");
-  command
-      ->add_option("--effort", options->effort,
-                   "Passes over the signs, for text much like the calibration text; 0: scales only")
+  command->add_option("--effort", options->effort, "Passes over the signs; 0: scales only")
       ->check(CLI::Range(0, 16))
       ->capture_default_str();
   command->add_option("--jobs", options->jobs, "Threads (0: one a core)")
