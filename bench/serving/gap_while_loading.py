@@ -36,13 +36,13 @@ def make_variant(build: pathlib.Path, model: str, work: pathlib.Path) -> pathlib
     tuned, base = work / "model", work / "base.delta.safetensors"
     run = lambda *words: subprocess.run([str(build / "deltactl"), *map(str, words)], check=True, stdout=subprocess.DEVNULL)
     adapter = next(pathlib.Path(__file__).resolve().parents[2].glob("examples/variants/*"))
-    run("compress", "--base", model, "--adapter", adapter, "-o", base)
+    run("compress", "--calibrate", "none", "--base", model, "--adapter", adapter, "-o", base)
     run("apply", "--base", model, "--delta", base, "-o", tuned, "--dtype", "bf16")
     rows = repeat_embeddings(tuned / "model.safetensors", 9)
     config = json.loads((tuned / "config.json").read_text())
     config["vocab_size"] = rows
     (tuned / "config.json").write_text(json.dumps(config))
-    run("compress", "--base", model, "--model", tuned, "-o", out, "--weights-only")
+    run("compress", "--calibrate", "none", "--base", model, "--model", tuned, "-o", out, "--weights-only")
     return out
 
 

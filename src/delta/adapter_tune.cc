@@ -79,6 +79,18 @@ class AdapterTune : public Tune {
     return {};
   }
 
+  Result<std::optional<LowRankFactors>> low_rank(const std::string& name) const override {
+    const AdapterChange& change = adapter_.changes().at(name);
+    if (!change.a) return std::optional<LowRankFactors>();
+    const Shape& shape = tensors_.at(name).shape;
+    LowRankFactors factors{change.rank, static_cast<float>(change.scale), {}, {}};
+    factors.a.resize(static_cast<size_t>(change.rank * shape[1]));
+    factors.b.resize(static_cast<size_t>(shape[0] * change.rank));
+    RETURN_IF_ERROR(adapter_.read_rows(change, *change.a, 0, change.rank, factors.a.data()));
+    RETURN_IF_ERROR(adapter_.read_rows(change, *change.b, 0, shape[0], factors.b.data()));
+    return std::optional<LowRankFactors>(std::move(factors));
+  }
+
   Status value_rows(const std::string& name, int64_t first, int64_t count,
                     float* values) const override {
     const AdapterChange& change = adapter_.changes().at(name);

@@ -37,11 +37,13 @@ class Compressor {
     RETURN_IF_ERROR(create(path));
     const auto n = static_cast<int64_t>(changed_.size());
     reports_.resize(changed_.size());
-    RETURN_IF_ERROR(run_work_list(n, options_.jobs, [&](int64_t i) {
+    RETURN_IF_ERROR(run_work_list(n, options_.jobs, [&](int64_t i) -> Status {
       const std::string& name = changed_[static_cast<size_t>(i)];
       if (!tune_.tensors().at(name).as_delta) return carry(name);
+      if (options_.fitter) return {};
       return compress_matrix(name, &reports_[static_cast<size_t>(i)]);
     }));
+    if (options_.fitter) RETURN_IF_ERROR(write_fitted());
     {
       MutexLock lock(mutex_);
       report_.digest = variant_digest(hashes_);
@@ -96,7 +98,7 @@ class Compressor {
         tensors.push_back({name, tensor.type, tensor.shape});
         continue;
       }
-      for (int level = 0; level < options_.levels; ++level) {
+      for (int level = 0; level < levels_of(name); ++level) {
         tensors.push_back({sign_name(name, level), DType::kU8, sign_shape(tensor.shape)});
         tensors.push_back({alpha_name(name, level), DType::kF32, alpha_shape(tensor.shape)});
       }
@@ -106,7 +108,8 @@ class Compressor {
       const size_t wide_a = dtype_size(a.dtype), wide_b = dtype_size(b.dtype);
       return wide_a != wide_b ? wide_a > wide_b : a.name < b.name;
     });
-    const std::map<std::string, std::string> metadata = {
+    report_.levels = most_levels();
+    std::map<std::string, std::string> metadata = {
         {"format", "deltad.delta"},
         {"version", "1"},
         {"variant", options_.variant},
@@ -114,13 +117,67 @@ class Compressor {
         {"base_digest", report_.base_digest},
         {"architecture", base_.config().architecture},
         {"alpha", options_.alpha_per_row ? "row" : "matrix"},
-        {"levels", std::to_string(options_.levels)},
+        {"levels", std::to_string(report_.levels)},
         {"created_by", options_.created_by},
         {"tie_word_embeddings", tune_.tied_head() ? "true" : "false"},
         {"digest", std::string(32, '0')}};
+    if (options_.fitter) metadata.merge(options_.fitter->metadata());
     ASSIGN_OR_RETURN(writer_, SafetensorsWriter::create(path, metadata, tensors));
     for (const auto& tensor : tensors)
       report_.file_bytes += tensor.shape.count() * static_cast<int64_t>(dtype_size(tensor.dtype));
+    return {};
+  }
+
+  int levels_of(const std::string& matrix) const {
+    return options_.fitter ? options_.fitter->levels(matrix) : options_.levels;
+  }
+
+  int most_levels() const {
+    int most = 1;
+    for (const std::string& name : changed_)
+      if (tune_.tensors().at(name).as_delta) most = std::max(most, levels_of(name));
+    return most;
+  }
+
+  // The layers in order, as the fitter gives them.
+  Status write_fitted() {
+    for (int64_t layer = 0; layer < base_.config().layers; ++layer) {
+      ASSIGN_OR_RETURN(const auto matrices, options_.fitter->fit_layer(layer));
+      for (const auto& [name, matrix] : matrices) {
+        const auto at = std::find(changed_.begin(), changed_.end(), name) - changed_.begin();
+        RETURN_IF_ERROR(write_matrix(name, matrix, &reports_[static_cast<size_t>(at)]));
+      }
+    }
+    ASSIGN_OR_RETURN(const auto metadata, options_.fitter->finish());
+    for (const auto& [key, value] : metadata) RETURN_IF_ERROR(writer_->set_metadata(key, value));
+    return {};
+  }
+
+  Status write_matrix(const std::string& name, const FittedMatrix& matrix, KindReport* report) {
+    const Shape& shape = tune_.tensors().at(name).shape;
+    report->kind = kind_of(name);
+    report->matrices = 1;
+    report->weights = shape.count();
+    report->zeros = matrix.zeros;
+    report->delta_squares = matrix.delta_squares;
+    report->base_squares = matrix.base_squares;
+    report->error_squares = matrix.error_squares;
+    for (size_t l = 0; l < matrix.levels.size(); ++l) {
+      const FittedLevel& level = matrix.levels[l];
+      const std::string sign = sign_name(name, static_cast<int>(l));
+      const std::string alpha = alpha_name(name, static_cast<int>(l));
+      const auto alpha_bytes = static_cast<int64_t>(level.alpha.size() * sizeof(float));
+      const auto sign_bytes = static_cast<int64_t>(level.bits.size());
+      TensorHasher signs, alphas;
+      signs.update(level.bits.data(), sign_bytes);
+      alphas.update(level.alpha.data(), alpha_bytes);
+      RETURN_IF_ERROR(writer_->write(sign, 0, level.bits.data(), sign_bytes));
+      RETURN_IF_ERROR(writer_->write(alpha, 0, level.alpha.data(), alpha_bytes));
+      keep_hash(sign, DType::kU8, sign_shape(shape), &signs);
+      keep_hash(alpha, DType::kF32, alpha_shape(shape), &alphas);
+      report->bytes += sign_bytes + alpha_bytes;
+    }
+    report_progress(shape.count());
     return {};
   }
 
@@ -345,6 +402,7 @@ class Compressor {
     }
     for (const auto& [name, tensor] : tune_.tensors())
       if (base_.tensors().count(name) == 0) report_.model_bytes += 2 * tensor.shape.count();
+    if (options_.fitter) return;  // which knows better: what the outputs lose
     for (const KindReport& kind : report_.kinds)
       if (kind.relative_error() > kLargeError) report_.large_errors.push_back(kind.kind);
     if (!report_.large_errors.empty() && options_.levels < kMaxLevels)

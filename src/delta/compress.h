@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "delta/layer_fitter.h"
 #include "delta/tune.h"
 #include "model/checkpoint.h"
 #include "model/loader.h"
@@ -21,6 +22,8 @@ struct CompressOptions {
   int levels = 1;  // 1 … kMaxLevels
   int jobs = 1;
   Progress progress;
+  // Null: α is the mean of |Δ|. Else it chooses signs, α and the levels of each matrix.
+  LayerFitter* fitter = nullptr;
 };
 
 // What compression did to the matrices of one kind ("q_proj"), or to all.
@@ -40,6 +43,7 @@ struct KindReport {
 struct CompressReport {
   std::vector<KindReport> kinds;  // those that have compressed matrices, in the model's order
   KindReport total;
+  int levels = 0;  // the most that a matrix has
   int64_t dense_tensors = 0, dense_bytes = 0;
   int64_t equal_tensors = 0;  // left out
   int64_t file_bytes = 0;

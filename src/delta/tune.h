@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "model/checkpoint.h"
@@ -21,6 +22,13 @@ struct TunedTensor {
   Shape shape;
   bool as_delta = false;      // a matrix inside the blocks, to be compressed; else carried whole
   DType type = DType::kBF16;  // of the carried values: the fine-tune's own
+};
+
+// Δ = scale·B·A of one matrix.
+struct LowRankFactors {
+  int64_t rank = 0;
+  float scale = 0;
+  std::vector<float> a, b;  // [rank, d_in], [d_out, rank]
 };
 
 class Tune {
@@ -40,6 +48,10 @@ class Tune {
   // The values themselves, exact in `type`; fp32 [count, columns].
   virtual Status value_rows(const std::string& name, int64_t first, int64_t count,
                             float* values) const = 0;
+  // The factors of a matrix's Δ, if the fine-tune has it as factors.
+  virtual Result<std::optional<LowRankFactors>> low_rank(const std::string&) const {
+    return std::optional<LowRankFactors>();
+  }
   // "tokenizer.json" and the like beside the weights; "" if there is none.
   virtual std::string text_file(const std::string& name) const = 0;
   // The whole model, if it is one.

@@ -4,19 +4,26 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+#include <memory>
+
 #include "backend/backend.h"
+#include "base/log.h"
+#include "calibrate/calibrated_fitter.h"
+#include "delta/checkpoint_text.h"
 #include "delta/text_changes.h"
 #include "delta/variant_output.h"
 #include "deltactl/commands.h"
 #include "deltactl/console.h"
+#include "io/file_reader.h"
 
 namespace deltad {
 namespace {
 
 struct Options {
   std::string base, model, adapter, output, name;
-  std::string alpha = "row";
-  int levels = 1, jobs = 0;
+  std::string alpha = "row", calibrate, budget;
+  int levels = 1, jobs = 0, effort = 1;
   bool weights_only = false, json = false;
 };
 
@@ -52,6 +59,83 @@ void print_report(const CompressReport& report, const Options& options) {
   fmt::print("{}\n", options.output);
 }
 
+// The text and what fits to it.
+struct Calibration {
+  CalibrationSet set;
+  std::unique_ptr<CalibratedFitter> fitter;
+};
+
+// Null if there is none: by --calibrate none, or because the model has no tokenizer.
+Result<std::unique_ptr<Calibration>> calibrate(const Checkpoint& base, const Tune& tune,
+                                               const Options& options) {
+  if (options.calibrate == "none") {
+    if (!options.budget.empty())
+      return invalid_argument(
+          "--budget goes by calibration text; it cannot be with --calibrate none");
+    return std::unique_ptr<Calibration>();
+  }
+  ASSIGN_OR_RETURN(const auto text, checkpoint_text(base));
+  if (!text) {
+    if (!options.calibrate.empty() || !options.budget.empty())
+      return invalid_argument(options.base + ": the model has no tokenizer to read the text with");
+    log_warning("{}: the model has no tokenizer, so nothing is calibrated", options.base);
+    return std::unique_ptr<Calibration>();
+  }
+  auto calibration = std::make_unique<Calibration>();
+  CalibrationOptions fit;
+  fit.source = options.calibrate.empty()
+                   ? "shipped"
+                   : std::filesystem::path(options.calibrate).filename().string();
+  fit.alpha_per_row = options.alpha == "row";
+  fit.levels = options.levels;
+  fit.effort = options.effort;
+  if (!options.budget.empty()) {
+    ASSIGN_OR_RETURN(fit.budget, LevelBudget::parse(options.budget));
+  }
+  fit.jobs = thread_count(options.jobs);
+  if (options.calibrate.empty()) {
+    ASSIGN_OR_RETURN(calibration->set, read_calibration(*text, "the shipped calibration text",
+                                                        shipped_calibration_text()));
+  } else {
+    ASSIGN_OR_RETURN(const std::string content, read_file(options.calibrate));
+    ASSIGN_OR_RETURN(calibration->set, read_calibration(*text, options.calibrate, content));
+  }
+  ASSIGN_OR_RETURN(calibration->fitter, CalibratedFitter::make(base, tune, calibration->set, fit));
+  return calibration;
+}
+
+// A variant that closes less of the KL gap between base and fine-tune is warned of.
+constexpr double kEnoughClosed = 0.9;
+
+// The option that would close more; "" if enough is closed or nothing would.
+std::string advice_on(const CalibrationReport& report, const Options& options) {
+  if (report.heads.closed() >= kEnoughClosed) return "";
+  const int levels = options.budget.empty() ? options.levels : 1;
+  return levels < kMaxLevels ? fmt::format("--levels {}", levels + 1) : "";
+}
+
+void print_calibration(const CalibrationReport& report, const Options& options) {
+  fmt::print("\nOn {} held-out tokens, from the fine-tune:\n", report.held_tokens);
+  fmt::print("  KL {:.5f} nats (base {:.5f}: {:.1f} % of the gap is closed)\n",
+             report.heads.variant.kl, report.heads.base.kl, 100 * report.heads.closed());
+  fmt::print("  most likely token the same: {:.1f} % (base {:.1f} %)\n",
+             100 * report.heads.variant.top1, 100 * report.heads.base.top1);
+  fmt::print("  relative error of the outputs:");
+  for (const auto& [kind, error] : report.output_errors) fmt::print(" {} {:.3f}", kind, error);
+  fmt::print("\n");
+  if (const std::string advice = advice_on(report, options); !advice.empty())
+    fmt::print("Less than {:.0f} % of the gap is closed: try {}.\n", 100 * kEnoughClosed, advice);
+}
+
+nlohmann::ordered_json calibration_json(const CalibrationReport& report) {
+  nlohmann::ordered_json errors = nlohmann::ordered_json::object();
+  for (const auto& [kind, error] : report.output_errors) errors[kind] = error;
+  return {{"tokens", report.fit_tokens},       {"held_out_tokens", report.held_tokens},
+          {"kl", report.heads.variant.kl},     {"kl_base", report.heads.base.kl},
+          {"top1", report.heads.variant.top1}, {"top1_base", report.heads.base.top1},
+          {"closed", report.heads.closed()},   {"output_error", errors}};
+}
+
 Result<int> run(const Options& options) {
   if (options.model.empty() == options.adapter.empty())
     return invalid_argument("give either --model or --adapter");
@@ -66,6 +150,8 @@ Result<int> run(const Options& options) {
   RETURN_IF_ERROR(check_output(output, changes));
   RETURN_IF_ERROR(write_text_changes(output, changes));
 
+  ASSIGN_OR_RETURN(const std::unique_ptr<Calibration> calibration,
+                   calibrate(*base, *tune, options));
   Result<CompressReport> report = internal_error("not run");
   {
     ProgressBar bar("compress " + output.name);
@@ -76,11 +162,13 @@ Result<int> run(const Options& options) {
     compress_options.levels = options.levels;
     compress_options.jobs = thread_count(options.jobs);
     compress_options.progress = bar.callback();
+    if (calibration) compress_options.fitter = calibration->fitter.get();
     report = compress(*base, *tune, output.file, compress_options);
   }
   if (!report.ok()) return report.status();
   if (!options.json) {
     print_report(*report, options);
+    if (calibration) print_calibration(calibration->fitter->report(), options);
     for (const TextChange& change : changes)
       fmt::print("with its own {}: {}\n", change.name, change.reason);
     return 0;
@@ -93,7 +181,7 @@ Result<int> run(const Options& options) {
   nlohmann::ordered_json document = {{"file", output.file},
                                      {"variant", output.name},
                                      {"alpha", options.alpha},
-                                     {"levels", options.levels},
+                                     {"levels", report->levels},
                                      {"digest", report->digest},
                                      {"base_digest", report->base_digest},
                                      {"kinds", kinds},
@@ -104,6 +192,7 @@ Result<int> run(const Options& options) {
                                      {"bytes", report->file_bytes},
                                      {"model_bytes", report->model_bytes},
                                      {"text_files", files}};
+  if (calibration) document["calibration"] = calibration_json(calibration->fitter->report());
   if (report->suggested_levels != 0) document["suggested_levels"] = report->suggested_levels;
   print_json(document);
   return 0;
@@ -130,8 +219,20 @@ void add_compress(CLI::App& app, int* exit_code) {
   command->add_option("--alpha", options->alpha, "One scale a row or one a matrix")
       ->check(CLI::IsMember({"row", "matrix"}))
       ->capture_default_str();
-  command->add_option("--levels", options->levels, "Signs a weight")
-      ->check(CLI::Range(1, kMaxLevels))
+  auto* levels = command->add_option("--levels", options->levels, "Signs a weight")
+                     ->check(CLI::Range(1, kMaxLevels))
+                     ->capture_default_str();
+  command
+      ->add_option("--budget", options->budget,
+                   "Bits a weight on average, such as 1.5bit, or bytes of signs and scales: each "
+                   "matrix gets the levels that pay most")
+      ->excludes(levels);
+  command->add_option(
+      "--calibrate", options->calibrate,
+      "Text to fit the scales to, JSON lines of chats or plain text; none: they are "
+      "means of |Δ| (default: a small mixture that deltactl brings along)");
+  command->add_option("--effort", options->effort, "Passes over the signs; 0: scales only")
+      ->check(CLI::Range(0, 16))
       ->capture_default_str();
   command->add_option("--jobs", options->jobs, "Threads (0: one a core)")
       ->check(CLI::Range(0, 1024));

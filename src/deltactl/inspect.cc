@@ -31,6 +31,19 @@ void print_header(const DeltaFile& delta, int64_t bytes) {
   line("levels", std::to_string(header.levels));
   if (header.tie_word_embeddings) line("tied head", *header.tie_word_embeddings ? "true" : "false");
   line("created by", header.created_by);
+  const auto& metadata = delta.file().metadata();
+  const auto value = [&](const char* key) {
+    const auto at = metadata.find(key);
+    return at == metadata.end() ? std::string() : at->second;
+  };
+  if (!value("kl").empty()) {
+    line("calibrated",
+         fmt::format("{} text, {} tokens; measured on {} others", value("calibration"),
+                     value("calibration_tokens"), value("held_out_tokens")));
+    line("KL", fmt::format("{} nats from the fine-tune (base {})", value("kl"), value("kl_base")));
+    line("top-1", fmt::format("{} as the fine-tune (base {})", value("top1"), value("top1_base")));
+    line("output error", value("output_error"));
+  }
   line("tensors",
        fmt::format("{} ({} matrices as signs, {} dense), {}", delta.file().tensors().size(),
                    delta.matrices().size(), delta.dense().size(), human_bytes(bytes)));

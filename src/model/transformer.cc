@@ -112,13 +112,33 @@ int64_t Transformer::vocab_of(int32_t slot, std::span<const VariantWeights* cons
   return config_.vocab;
 }
 
-void Transformer::run_block(int64_t layer, const Batch& batch, const KvView& kv) {
+void Transformer::bind(const Batch& batch, std::span<const VariantWeights* const> slots) {
+  for (const SequenceSpan& span : batch.spans)
+    CHECK(span.first_position + (span.end_row - span.first_row) <= positions_,
+          "position beyond the context");
+  for (size_t s = 0; s < slots.size(); ++s)
+    backend_.ops().bind_slot(static_cast<int32_t>(s), slots[s]);
+}
+
+void Transformer::run_layer(int64_t layer, TensorView residual, const Batch& batch,
+                            const KvView& kv, std::span<const VariantWeights* const> slots,
+                            const InputObserver* inputs) {
+  CHECK(residual.rows() > 0 && residual.rows() <= max_rows_, "rows of a batch");
+  bind(batch, slots);
+  run_block(layer, residual, batch, kv, inputs);
+}
+
+void Transformer::run_block(int64_t layer, TensorView residual, const Batch& batch,
+                            const KvView& kv, const InputObserver* inputs) {
   Ops& ops = backend_.ops();
   const DType act = ops.activation_type();
   const LayerWeights& w = table_.layers[static_cast<size_t>(layer)];
-  const int64_t m = static_cast<int64_t>(batch.ids.size());
+  const int64_t m = residual.rows();
   const float eps = static_cast<float>(config_.rms_eps);
-  const TensorView residual = view(residual_, DType::kF32, m, config_.hidden, hidden_stride_);
+  const auto linear = [&](TensorView out, TensorView x, WeightId weight, Epilogue epilogue) {
+    if (inputs) (*inputs)(weight, x);
+    ops.linear(out, x, weight, batch.groups, epilogue);
+  };
   const TensorView normed = view(normed_, act, m, config_.hidden, hidden_stride_);
   const TensorView qkv = view(qkv_, DType::kF32, m, qkv_stride_, qkv_stride_);
   const TensorView attended =
@@ -128,14 +148,14 @@ void Transformer::run_block(int64_t layer, const Batch& batch, const KvView& kv)
       view(cos_sin_, DType::kF32, positions_, config_.head_dim, config_.head_dim);
 
   ops.rms_norm(normed, residual, w.attention_norm, eps, batch.groups);
-  ops.linear(qkv, normed, w.qkv, batch.groups, Epilogue::kStore);
+  linear(qkv, normed, w.qkv, Epilogue::kStore);
   ops.rope_append(qkv, shape_, cos_sin, kv, static_cast<int32_t>(layer), batch.spans);
   ops.attention(attended, qkv, shape_, kv, static_cast<int32_t>(layer), batch.spans);
-  ops.linear(residual, attended, w.attention_out, batch.groups, Epilogue::kAddResidual);
+  linear(residual, attended, w.attention_out, Epilogue::kAddResidual);
 
   ops.rms_norm(normed, residual, w.mlp_norm, eps, batch.groups);
-  ops.linear(gated, normed, w.gate_up, batch.groups, Epilogue::kSiluGate);
-  ops.linear(residual, gated, w.down, batch.groups, Epilogue::kAddResidual);
+  linear(gated, normed, w.gate_up, Epilogue::kSiluGate);
+  linear(residual, gated, w.down, Epilogue::kAddResidual);
 }
 
 Result<Logits> Transformer::forward(const Batch& batch, const KvView& kv,
@@ -144,10 +164,7 @@ Result<Logits> Transformer::forward(const Batch& batch, const KvView& kv,
   Ops& ops = backend_.ops();
   const int64_t m = static_cast<int64_t>(batch.ids.size());
   CHECK(m > 0 && m <= max_rows_, "rows of a batch");
-  for (const SequenceSpan& span : batch.spans)
-    CHECK(span.first_position + (span.end_row - span.first_row) <= positions_,
-          "position beyond the context");
-  for (size_t s = 0; s < slots.size(); ++s) ops.bind_slot(static_cast<int32_t>(s), slots[s]);
+  bind(batch, slots);
 
   const float eps = static_cast<float>(config_.rms_eps);
   const DType act = ops.activation_type();
@@ -155,7 +172,7 @@ Result<Logits> Transformer::forward(const Batch& batch, const KvView& kv,
   ops.embed(residual, table_.embedding, batch.ids, batch.groups);
   if (observer) (*observer)(-1, residual);
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
-    run_block(layer, batch, kv);
+    run_block(layer, residual, batch, kv, nullptr);
     if (observer) (*observer)(static_cast<int>(layer), residual);
   }
   if (observer) {

@@ -44,14 +44,25 @@ class Transformer {
                          std::span<const VariantWeights* const> slots,
                          const Observer* observer = nullptr);
 
+  // What enters a linear layer of a block: its weight and x, activation type [M, d_in].
+  using InputObserver = std::function<void(WeightId weight, TensorView x)>;
+
+  // One block alone, for those who walk a model layer by layer: residual fp32 [M, H] (rows
+  // residual_stride() apart) is what the block before left, and becomes what this one leaves.
+  void run_layer(int64_t layer, TensorView residual, const Batch& batch, const KvView& kv,
+                 std::span<const VariantWeights* const> slots, const InputObserver* inputs);
+
   const AttentionShape& attention_shape() const { return shape_; }
+  int64_t residual_stride() const { return hidden_stride_; }
   int64_t max_rows() const { return max_rows_; }
 
  private:
   Transformer(const ModelConfig& config, const WeightTable& table, Backend& backend);
   Status ensure_logits(int64_t rows, int64_t columns);
   int64_t vocab_of(int32_t slot, std::span<const VariantWeights* const> slots) const;
-  void run_block(int64_t layer, const Batch& batch, const KvView& kv);
+  void bind(const Batch& batch, std::span<const VariantWeights* const> slots);
+  void run_block(int64_t layer, TensorView residual, const Batch& batch, const KvView& kv,
+                 const InputObserver* inputs);
 
   const ModelConfig config_;
   const WeightTable& table_;

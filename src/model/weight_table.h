@@ -43,6 +43,10 @@ struct WeightTable {
 
 WeightTable make_weight_table(const ModelConfig& config);
 
+// One block and the final norm alone, for those who walk a model layer by layer: layers has one
+// entry, named as block `layer`; ids are the same for every layer. embedding and head are −1.
+WeightTable make_layer_table(const ModelConfig& config, int64_t layer);
+
 // True for the linear layers inside the blocks: the tensors that a sign delta compresses. All
 // others stay dense.
 bool is_block_matrix(const std::string& hf_name);

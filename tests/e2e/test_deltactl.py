@@ -32,7 +32,7 @@ def test_compress_gives_the_reference_bytes(tmp_path, name, kind):
     base = GOLDEN / "models" / name.split("_")[0]
     out = tmp_path / "v.delta.safetensors"
     report = json.loads(ctl("compress", "--base", base, "--model", VARIANTS / name / "finetune", "-o", out, "--alpha", alpha,
-                            "--levels", levels, "--weights-only", "--json").stdout)
+                            "--levels", levels, "--weights-only", "--calibrate", "none", "--json").stdout)
     assert report
     ours, theirs = raw_tensors(out), raw_tensors(reference)
     assert set(ours) == set(theirs)
@@ -40,6 +40,26 @@ def test_compress_gives_the_reference_bytes(tmp_path, name, kind):
         assert ours[tensor] == value, tensor
     assert ctl("verify", out, "--base", base).returncode == 0
     assert json.loads(ctl("inspect", out, "--json").stdout)
+
+
+@pytest.mark.parametrize("levels", ["1", "2"])
+def test_compress_is_calibrated_and_says_what_it_costs(tmp_path, levels):
+    out = tmp_path / "v.delta.safetensors"
+    arguments = ("compress", "--base", TINY, "--model", VARIANTS / "llama" / "finetune", "-o", out, "--levels", levels, "--weights-only")
+    report = json.loads(ctl(*arguments, "--json").stdout)["calibration"]
+    assert 0 <= report["kl"] < report["kl_base"] and report["top1_base"] <= report["top1"] <= 1
+    assert set(report["output_error"]) == {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+    assert ctl("verify", out, "--base", TINY).returncode == 0
+    metadata = json.loads(ctl("inspect", out, "--json").stdout)["metadata"]
+    assert float(metadata["kl"]) == pytest.approx(report["kl"], rel=1e-3) and metadata["calibration"] == "shipped"
+    assert "KL" in ctl("inspect", out).stdout
+    text = tmp_path / "text.txt"
+    text.write_text("the quick brown fox jumps over the lazy dog " * 200)
+    own = json.loads(ctl(*arguments, "--calibrate", text, "--json").stdout)
+    assert own["calibration"]["tokens"] != report["tokens"]
+    text.write_text("{oh")
+    refused = ctl(*arguments, "--calibrate", text, check=False)
+    assert refused.returncode == 2 and "line 1" in refused.stderr
 
 
 def test_apply_computes_what_the_variant_computes(tmp_path):

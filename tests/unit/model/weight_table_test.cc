@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 namespace deltad {
 namespace {
 
@@ -72,6 +74,34 @@ TEST(WeightTable, ATiedHeadIsAnAliasOfTheEmbedding) {
   EXPECT_EQ(spec(table, table.head).kind, WeightKind::kMatrix);
   EXPECT_EQ(spec(table, table.embedding).kind, WeightKind::kEmbedding);
   EXPECT_EQ(table.by_name.at("lm_head.weight").weight, table.head);
+}
+
+TEST(WeightTable, OneLayerIsThatLayerOfTheWhole) {
+  const WeightTable whole = make_weight_table(awkward());
+  for (const int64_t layer : {0, 2}) {
+    const WeightTable one = make_layer_table(awkward(), layer);
+    ASSERT_EQ(one.layers.size(), 1u);
+    EXPECT_EQ(one.specs.size(), 6u + 1);
+    EXPECT_EQ(one.by_name.size(), 9u + 1);
+    const LayerWeights &mine = one.layers[0], &theirs = whole.layers[static_cast<size_t>(layer)];
+    for (const auto& [a, b] : {std::pair{mine.attention_norm, theirs.attention_norm},
+                               {mine.qkv, theirs.qkv},
+                               {mine.attention_out, theirs.attention_out},
+                               {mine.mlp_norm, theirs.mlp_norm},
+                               {mine.gate_up, theirs.gate_up},
+                               {mine.down, theirs.down},
+                               {one.final_norm, whole.final_norm}}) {
+      const WeightSpec &x = spec(one, a), &y = spec(whole, b);
+      EXPECT_EQ(x.kind, y.kind);
+      EXPECT_EQ(x.columns, y.columns);
+      EXPECT_EQ(x.interleaved, y.interleaved);
+      ASSERT_EQ(x.parts.size(), y.parts.size());
+      for (size_t p = 0; p < x.parts.size(); ++p) {
+        EXPECT_EQ(x.parts[p].name, y.parts[p].name);
+        EXPECT_EQ(x.parts[p].rows, y.parts[p].rows);
+      }
+    }
+  }
 }
 
 TEST(WeightTable, KnowsBlockMatrices) {

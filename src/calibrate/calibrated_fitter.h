@@ -1,0 +1,94 @@
+// CalibratedFitter: fits signs and α of a fine-tune's matrices to the activations that calibration
+// text brings into them, layer by layer, and reports on held-out text what the compression costs.
+// Called by one thread; works on several.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "calibrate/calibration_text.h"
+#include "calibrate/head_scores.h"
+#include "calibrate/layer_walk.h"
+#include "calibrate/level_plan.h"
+#include "calibrate/sign_fit.h"
+#include "delta/layer_fitter.h"
+#include "model/loader.h"
+
+namespace deltad {
+
+struct CalibrationOptions {
+  std::string source;  // of the text, for people
+  bool alpha_per_row = true;
+  int levels = 1;
+  int effort = 1;                     // sweeps over the signs; 0: α only
+  std::optional<LevelBudget> budget;  // chooses levels for each matrix; `levels` is not looked at
+  int jobs = 1;
+  Progress progress;
+};
+
+// On held-out text.
+struct CalibrationReport {
+  int64_t fit_tokens = 0, held_tokens = 0;
+  HeadScores heads;
+  std::vector<std::pair<std::string, double>> output_errors;  // by kind: ‖X(Δ−Δ̂)‖ / ‖XΔ‖
+};
+
+class CalibratedFitter : public LayerFitter {
+ public:
+  // base, tune and set outlive it.
+  static Result<std::unique_ptr<CalibratedFitter>> make(const Checkpoint& base, const Tune& tune,
+                                                        const CalibrationSet& set,
+                                                        const CalibrationOptions& options);
+
+  int levels(const std::string& weight) const override;
+  Result<std::map<std::string, FittedMatrix>> fit_layer(int64_t layer) override;
+  std::map<std::string, std::string> metadata() const override;
+  Result<std::map<std::string, std::string>> finish() override;
+
+  const CalibrationReport& report() const { return report_; }
+
+ private:
+  struct Energy {
+    double error = 0, delta = 0;
+  };
+  struct Job;
+  struct JobBlock;
+  CalibratedFitter(const Checkpoint& base, const Tune& tune, const CalibrationSet& set,
+                   const CalibrationOptions& options)
+      : base_(base), tune_(tune), set_(set), options_(options) {}
+  // Walks all layers once to see what levels would do, and chooses.
+  Status plan();
+  Status capture();  // the loaded layer's Gram matrices
+  Result<LevelCosts> level_costs(const std::string& name) const;
+  Result<std::map<std::string, FittedMatrix>> fit_matrices(const std::vector<std::string>& names);
+  // The steps of a block of rows; any thread.
+  Result<std::vector<double>> delta_of(const std::string& name, int64_t first, int64_t count,
+                                       std::vector<uint16_t>* base) const;
+  Status add_means(const Job& job, JobBlock* block) const;
+  Status fit_block(const Job& job, JobBlock* block) const;
+  Status measure_shared(const Job& job, JobBlock* block) const;
+  void measure(const Job& job, const std::vector<float>& delta, const std::vector<float>& left,
+               JobBlock* block) const;
+  void share_alpha(const Job& job) const;
+  std::map<std::string, std::string> metadata_of(const CalibrationReport& report) const;
+
+  const Checkpoint& base_;
+  const Tune& tune_;
+  const CalibrationSet& set_;
+  const CalibrationOptions options_;
+  std::unique_ptr<LayerWalk> walk_;
+  std::map<std::string, int> planned_;  // levels, under a budget
+  Activations fit_, base_held_, tune_held_, variant_held_;
+  std::array<GramMatrix, kLayerInputs> grams_;
+  LayerInputs held_inputs_;
+  std::vector<std::string> kinds_;  // of matrices that the fine-tune may change
+  std::map<std::string, Energy> energies_;
+  CalibrationReport report_;
+};
+
+}  // namespace deltad

@@ -1,0 +1,124 @@
+#include "calibrate/calibration_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace deltad {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kHeldOut = 8;        // one sequence in so many
+constexpr size_t kPieceTokens = 256;  // of plain text
+
+bool is_text(const Json& object, const char* key) {
+  return object.contains(key) && object[key].is_string();
+}
+
+// The messages of one line; null if it is no chat.
+Json messages_of(const Json& line) {
+  if (!line.is_object()) return {};
+  if (is_text(line, "prompt") && is_text(line, "answer"))
+    return Json::array({{{"role", "user"}, {"content", line["prompt"]}},
+                        {{"role", "assistant"}, {"content", line["answer"]}}});
+  if (!line.contains("messages") || !line["messages"].is_array() || line["messages"].empty())
+    return {};
+  for (const Json& message : line["messages"])
+    if (!message.is_object() || !is_text(message, "role") || !is_text(message, "content"))
+      return {};
+  return line["messages"];
+}
+
+// Without a template, the contents under each other.
+Result<TokenSequence> chat_ids(const TextAssets& text, const Json& messages) {
+  EncodeOptions encode;
+  if (!text.chat_template) {
+    std::string joined;
+    for (const Json& message : messages)
+      joined += (joined.empty() ? "" : "\n") + message["content"].get<std::string>();
+    encode.parse_special = false;
+    encode.add_special = true;
+    return text.tokenizer->encode(joined, encode);
+  }
+  const Json variables = {{"messages", messages},
+                          {"add_generation_prompt", false},
+                          {"bos_token", text.bos_token},
+                          {"eos_token", text.eos_token}};
+  ASSIGN_OR_RETURN(const std::string rendered, text.chat_template->render(variables, 0));
+  encode.parse_special = true;
+  encode.add_special = false;
+  return text.tokenizer->encode(rendered, encode);
+}
+
+Result<std::vector<TokenSequence>> chats(const TextAssets& text, std::string_view content) {
+  std::vector<TokenSequence> sequences;
+  int64_t number = 0;
+  while (!content.empty()) {
+    const std::string_view line = content.substr(0, content.find('\n'));
+    content.remove_prefix(std::min(content.size(), line.size() + 1));
+    ++number;
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    const Json messages = messages_of(Json::parse(line, nullptr, /*allow_exceptions=*/false));
+    if (messages.is_null())
+      return invalid_argument(
+          fmt::format("line {}: expected {{\"prompt\": \"…\", \"answer\": \"…\"}} or "
+                      "{{\"messages\": [{{\"role\": \"…\", \"content\": \"…\"}}, …]}}",
+                      number));
+    auto ids = chat_ids(text, messages);
+    if (!ids.ok()) return ids.status().in(fmt::format("line {}", number));
+    sequences.push_back(std::move(*ids));
+  }
+  return sequences;
+}
+
+std::vector<TokenSequence> pieces(const TextAssets& text, std::string_view content) {
+  EncodeOptions encode;
+  encode.parse_special = false;
+  const TokenSequence ids = text.tokenizer->encode(std::string(content), encode);
+  std::vector<TokenSequence> sequences;
+  for (size_t at = 0; at < ids.size(); at += kPieceTokens)
+    sequences.emplace_back(
+        ids.begin() + static_cast<int64_t>(at),
+        ids.begin() + static_cast<int64_t>(std::min(ids.size(), at + kPieceTokens)));
+  return sequences;
+}
+
+int64_t count(const std::vector<TokenSequence>& sequences) {
+  int64_t tokens = 0;
+  for (const TokenSequence& sequence : sequences) tokens += static_cast<int64_t>(sequence.size());
+  return tokens;
+}
+
+}  // namespace
+
+int64_t CalibrationSet::fit_tokens() const { return count(fit); }
+int64_t CalibrationSet::held_tokens() const { return count(held); }
+
+Result<CalibrationSet> read_calibration(const TextAssets& text, const std::string& path,
+                                        std::string_view content) {
+  const size_t first = content.find_first_not_of(" \t\r\n");
+  std::vector<TokenSequence> sequences;
+  if (first != std::string_view::npos && content[first] == '{') {
+    auto read = chats(text, content);
+    if (!read.ok()) return read.status().in(path);
+    sequences = std::move(*read);
+  } else {
+    sequences = pieces(text, content);
+  }
+  CalibrationSet set;
+  size_t taken = 0;
+  for (TokenSequence& sequence : sequences) {
+    if (sequence.empty()) continue;
+    if (sequence.size() > static_cast<size_t>(LayerWalk::kMaxTokens))
+      sequence.resize(static_cast<size_t>(LayerWalk::kMaxTokens));
+    (++taken % kHeldOut == 0 ? set.held : set.fit).push_back(std::move(sequence));
+  }
+  if (set.held.empty())
+    return invalid_argument(fmt::format(
+        "{}: {} chats or pieces of text; calibration needs at least {}", path, taken, kHeldOut));
+  return set;
+}
+
+}  // namespace deltad

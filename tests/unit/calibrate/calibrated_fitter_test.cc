@@ -1,0 +1,233 @@
+// Calibrated compression of a tiny fine-tune: what it reports is what the file, loaded and run as
+// any variant, does.
+#include "calibrate/calibrated_fitter.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <random>
+#include <set>
+
+#include "delta/compress.h"
+#include "delta/delta_file.h"
+#include "delta/loader.h"
+#include "engine/base_model.h"
+#include "engine/direct_runner.h"
+#include "tests/support/temp_folder.h"
+#include "tests/unit/delta/raw_file.h"
+
+namespace deltad {
+namespace {
+
+using testing::TempFolder;
+
+const std::string kBase = std::string(DELTAD_GOLDEN) + "/models/llama";
+const std::string kTuned = std::string(DELTAD_GOLDEN) + "/variants/llama/finetune";
+
+CalibrationSet random_text(int64_t vocab) {
+  std::mt19937 random(3);
+  CalibrationSet set;
+  for (int s = 0; s < 24; ++s) {
+    TokenSequence ids(20 + random() % 40);
+    for (int32_t& id : ids) id = static_cast<int32_t>(random() % static_cast<uint32_t>(vocab));
+    (s % 4 == 3 ? set.held : set.fit).push_back(std::move(ids));
+  }
+  return set;
+}
+
+struct Compressed {
+  std::unique_ptr<CalibratedFitter> fitter;
+  CompressReport report;
+};
+
+Compressed compress_tiny(const Checkpoint& base, const Tune& tune, const CalibrationSet& set,
+                         CalibrationOptions fit, const std::string& path) {
+  Compressed out;
+  auto fitter = CalibratedFitter::make(base, tune, set, fit);
+  EXPECT_TRUE(fitter.ok()) << fitter.status().message();
+  out.fitter = std::move(*fitter);
+  CompressOptions options;
+  options.variant = "v";
+  options.levels = fit.levels;
+  options.alpha_per_row = fit.alpha_per_row;
+  options.jobs = fit.jobs;
+  options.fitter = out.fitter.get();
+  auto report = compress(base, tune, path, options);
+  EXPECT_TRUE(report.ok()) << report.status().message();
+  if (report.ok()) out.report = *report;
+  return out;
+}
+
+// log p of every next token, for each token of the sequences.
+std::vector<std::vector<double>> distributions(const BaseModel& model, const VariantRef& variant,
+                                               const std::vector<TokenSequence>& sequences) {
+  auto runner = std::move(
+      *DirectRunner::make(model.config(), model.table, *model.backend, {variant}, 64, 64));
+  std::vector<std::vector<double>> out;
+  for (const TokenSequence& sequence : sequences) {
+    runner->reset();
+    const Logits logits = std::move(*runner->append(0, sequence, true));
+    for (int64_t r = 0; r < logits.values.rows(); ++r) {
+      const float* row = logits.values.row<float>(r);
+      std::vector<double> p(row, row + model.config().vocab);
+      double sum = 0;
+      for (const double l : p) sum += std::exp(l);
+      for (double& l : p) l -= std::log(sum);
+      out.push_back(std::move(p));
+    }
+  }
+  return out;
+}
+
+HeadScore score(const std::vector<std::vector<double>>& expected,
+                const std::vector<std::vector<double>>& model) {
+  HeadScore out;
+  for (size_t t = 0; t < expected.size(); ++t) {
+    for (size_t i = 0; i < expected[t].size(); ++i)
+      out.kl += std::exp(expected[t][i]) * (expected[t][i] - model[t][i]);
+    const auto best = [](const std::vector<double>& p) {
+      return std::max_element(p.begin(), p.end()) - p.begin();
+    };
+    out.top1 += best(expected[t]) == best(model[t]);
+  }
+  out.kl /= static_cast<double>(expected.size());
+  out.top1 /= static_cast<double>(expected.size());
+  return out;
+}
+
+TEST(CalibratedFitter, ReportsWhatTheLoadedVariantDoes) {
+  CpuBackendOptions cpu;
+  cpu.threads = 2;
+  auto base = load_base_model(kBase, cpu, nullptr);
+  auto tuned = load_base_model(kTuned, cpu, nullptr);
+  ASSERT_TRUE(base.ok() && tuned.ok());
+  const auto tune = std::move(*open_tuned_model(*(*base)->checkpoint, kTuned));
+  const CalibrationSet set = random_text((*base)->config().vocab);
+  const auto expected = distributions(**tuned, nullptr, set.held);
+  const HeadScore of_base = score(expected, distributions(**base, nullptr, set.held));
+  double before = 1e9;
+  for (const int levels : {1, 2}) {
+    TempFolder folder;
+    const std::string path = folder.file("v.delta.safetensors");
+    CalibrationOptions options;
+    options.levels = levels;
+    options.effort = levels;
+    options.jobs = 2;
+    const Compressed made = compress_tiny(*(*base)->checkpoint, *tune, set, options, path);
+    const auto variant =
+        load_variant("v", path, (*base)->table, *(*base)->backend, VariantLoadOptions{});
+    ASSERT_TRUE(variant.ok()) << variant.status().message();
+    const HeadScore found = score(expected, distributions(**base, *variant, set.held));
+    const HeadScores& reported = made.fitter->report().heads;
+    EXPECT_NEAR(reported.base.kl, of_base.kl, 0.01 * of_base.kl);
+    EXPECT_NEAR(reported.variant.kl, found.kl, 0.02 * found.kl + 1e-5);
+    EXPECT_NEAR(reported.variant.top1, found.top1, 0.02);
+    EXPECT_LT(found.kl, before) << "more levels, a smaller error";
+    before = found.kl;
+    EXPECT_EQ(made.report.kinds.size(), 7u);
+    for (const auto& [kind, error] : made.fitter->report().output_errors)
+      EXPECT_LT(error, 1) << kind;
+  }
+}
+
+TEST(CalibratedFitter, TheBytesDoNotDependOnTheNumberOfThreads) {
+  const auto base = std::move(*Checkpoint::open(kBase));
+  const auto tune = std::move(*open_tuned_model(*base, kTuned));
+  const CalibrationSet set = random_text(base->config().vocab);
+  for (const bool row : {true, false}) {
+    TempFolder folder;
+    std::vector<std::string> digests;
+    for (const int jobs : {1, 3}) {
+      CalibrationOptions options;
+      options.levels = 2;
+      options.alpha_per_row = row;
+      options.jobs = jobs;
+      const std::string path = folder.file(std::to_string(jobs) + ".delta.safetensors");
+      digests.push_back(compress_tiny(*base, *tune, set, options, path).report.digest);
+    }
+    EXPECT_EQ(digests[0], digests[1]);
+  }
+}
+
+TEST(CalibratedFitter, IsCloserThanTheMeans) {
+  const auto base = std::move(*Checkpoint::open(kBase));
+  const auto tune = std::move(*open_tuned_model(*base, kTuned));
+  const CalibrationSet set = random_text(base->config().vocab);
+  for (const bool row : {true, false}) {
+    TempFolder folder;
+    CalibrationOptions options;
+    options.alpha_per_row = row;
+    options.effort = 0;
+    const Compressed fitted =
+        compress_tiny(*base, *tune, set, options, folder.file("a.delta.safetensors"));
+    CompressOptions plain;
+    plain.alpha_per_row = row;
+    auto means = compress(*base, *tune, folder.file("b.delta.safetensors"), plain);
+    ASSERT_TRUE(means.ok());
+    // Of the weights themselves the means are best (up to rounding), of the outputs they are not.
+    EXPECT_GE(fitted.report.total.relative_error(), means->total.relative_error() * 0.999999);
+    EXPECT_EQ(fitted.report.file_bytes, means->file_bytes);
+  }
+}
+
+TEST(CalibratedFitter, NumbersThatAreNoneAreRefusedWithTheirRow) {
+  const auto base = std::move(*Checkpoint::open(kBase));
+  const CalibrationSet set = random_text(base->config().vocab);
+  for (const char* name :
+       {"model.layers.1.mlp.up_proj.weight", "model.layers.0.input_layernorm.weight"}) {
+    TempFolder folder;
+    const std::string model = folder.file("model");
+    std::filesystem::copy(kTuned, model);
+    testing::RawFile raw = testing::read_raw(model + "/model.safetensors");
+    testing::RawTensor& tensor = raw.tensors.at(name);
+    const int64_t columns = tensor.shape.rank() == 2 ? tensor.shape[1] : 1;
+    tensor.bytes.replace(static_cast<size_t>(3 * columns * 2), 2, "\xc0\x7f", 2);
+    testing::write_raw(model + "/model.safetensors", raw);
+    auto tune = open_tuned_model(*base, model);
+    ASSERT_TRUE(tune.ok()) << tune.status().message();
+    auto fitter = CalibratedFitter::make(*base, **tune, set, {});
+    ASSERT_TRUE(fitter.ok()) << fitter.status().message();
+    CompressOptions options;
+    options.fitter = fitter->get();
+    const Status status =
+        compress(*base, **tune, folder.file("v.delta.safetensors"), options).status();
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_THAT(status.message(),
+                ::testing::AllOf(::testing::HasSubstr(name), ::testing::HasSubstr("row 3"),
+                                 ::testing::HasSubstr("finite")));
+    EXPECT_EQ(folder.count(), 1) << "something was left beside the model";
+  }
+}
+
+TEST(CalibratedFitter, ABudgetIsKeptAndLiesBetweenEvenSpreads) {
+  const auto base = std::move(*Checkpoint::open(kBase));
+  const auto tune = std::move(*open_tuned_model(*base, kTuned));
+  const CalibrationSet set = random_text(base->config().vocab);
+  TempFolder folder;
+  const std::string path = folder.file("v.delta.safetensors");
+  CalibrationOptions even;
+  const Compressed one = compress_tiny(*base, *tune, set, even, path);
+  even.levels = 2;
+  const Compressed two = compress_tiny(*base, *tune, set, even, path);
+  CalibrationOptions options;
+  options.budget = *LevelBudget::parse("1.5bit");
+  const Compressed planned = compress_tiny(*base, *tune, set, options, path);
+  EXPECT_LE(planned.report.total.bytes, 3 * one.report.total.bytes / 2);
+  EXPECT_EQ(planned.report.total.matrices, two.report.total.matrices);
+  const double kl = planned.fitter->report().heads.variant.kl;
+  EXPECT_LT(kl, one.fitter->report().heads.variant.kl);
+  EXPECT_GT(kl, two.fitter->report().heads.variant.kl);
+  auto file = DeltaFile::open(path);
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  std::set<size_t> levels;
+  for (const auto& [name, of] : file->matrices()) levels.insert(of.size());
+  EXPECT_GT(levels.size(), 1u) << "all matrices have as many";
+  options.budget = LevelBudget{0, 10};
+  EXPECT_EQ(CalibratedFitter::make(*base, *tune, set, options).status().code(),
+            Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace deltad

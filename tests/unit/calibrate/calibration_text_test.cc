@@ -1,0 +1,89 @@
+// Reading calibration text: which tokens come out, and what is refused.
+#include "calibrate/calibration_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace deltad {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::shared_ptr<const TextAssets> smollm2() {
+  static const std::shared_ptr<const TextAssets> text = *load_text_assets(
+      [](const std::string& name) {
+        std::ifstream file(std::string(DELTAD_GOLDEN) + "/smollm2/" + name);
+        std::stringstream content;
+        content << file.rdbuf();
+        return content.str();
+      },
+      nullptr);
+  return text;
+}
+
+std::string decoded(const TokenSequence& ids) { return smollm2()->tokenizer->decode(ids, false); }
+
+TEST(CalibrationText, TheShippedTextIsReadWhole) {
+  auto set = read_calibration(*smollm2(), "shipped", shipped_calibration_text());
+  ASSERT_TRUE(set.ok()) << set.status().message();
+  EXPECT_GT(set->fit.size(), 80u);
+  EXPECT_EQ(set->held.size(), 12u);
+  EXPECT_GT(set->fit_tokens(), 5000);
+  EXPECT_GT(set->held_tokens(), 500);
+  EXPECT_THAT(decoded(set->fit[0]), HasSubstr("<|im_start|>user\nWhy does bread rise?<|im_end|>\n"
+                                              "<|im_start|>assistant\nYeast eats"));
+}
+
+TEST(CalibrationText, OneChatInEightIsHeldOut) {
+  std::string lines;
+  for (int i = 0; i < 20; ++i)
+    lines += R"({"prompt": "p)" + std::to_string(i) +
+             R"(", "answer": "a"})"
+             "\n\n";
+  auto set = read_calibration(*smollm2(), "f", lines);
+  ASSERT_TRUE(set.ok()) << set.status().message();
+  EXPECT_EQ(set->fit.size(), 18u);
+  ASSERT_EQ(set->held.size(), 2u);
+  EXPECT_THAT(decoded(set->held[0]), HasSubstr("p7"));
+  EXPECT_THAT(decoded(set->held[1]), HasSubstr("p15"));
+}
+
+TEST(CalibrationText, PlainTextIsCutIntoPieces) {
+  std::string text;
+  for (int i = 0; i < 2500; ++i) text += "word ";
+  auto set = read_calibration(*smollm2(), "f", text);
+  ASSERT_TRUE(set.ok()) << set.status().message();
+  EXPECT_EQ(set->held.size(), 1u);
+  for (const TokenSequence& piece : set->fit) EXPECT_LE(piece.size(), 256u);
+}
+
+TEST(CalibrationText, ALongChatIsCutAtTheLongestSequence) {
+  std::string text;
+  for (int i = 0; i < 2000; ++i) text += "word ";
+  std::string lines;
+  for (int i = 0; i < 8; ++i) lines += R"({"prompt": "p", "answer": ")" + text + "\"}\n";
+  auto set = read_calibration(*smollm2(), "f", lines);
+  ASSERT_TRUE(set.ok()) << set.status().message();
+  EXPECT_EQ(set->fit[0].size(), static_cast<size_t>(LayerWalk::kMaxTokens));
+}
+
+TEST(CalibrationText, SaysWhatIsWrong) {
+  const auto message = [](const std::string& content) {
+    auto set = read_calibration(*smollm2(), "my.jsonl", content);
+    return set.ok() ? std::string("ok") : set.status().message();
+  };
+  EXPECT_THAT(message("{\"prompt\": \"a\", \"answer\": \"b\"}\n{oh\n"),
+              ::testing::AllOf(HasSubstr("my.jsonl"), HasSubstr("line 2"), HasSubstr("prompt")));
+  EXPECT_THAT(message("{\"messages\": [{\"role\": \"user\"}]}"), HasSubstr("line 1"));
+  EXPECT_THAT(message("{\"messages\": []}"), HasSubstr("line 1"));
+  EXPECT_THAT(message("{\"prompt\": 3, \"answer\": \"b\"}"), HasSubstr("line 1"));
+  EXPECT_THAT(message(""), HasSubstr("needs at least 8"));
+  EXPECT_THAT(message("a short text"), HasSubstr("needs at least 8"));
+}
+
+}  // namespace
+}  // namespace deltad
