@@ -49,7 +49,7 @@ class PackedAdapterTest : public ::testing::Test {
     change(&raw);
     const std::string path = folder_.file("bad.lora.safetensors");
     testing::write_raw(path, raw);
-    const Status status = verify_variant(path, table_, {});
+    const Status status = verify_variant(path, table_, {}).status();
     EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.message();
     EXPECT_THAT(status.message(), HasSubstr("bad.lora.safetensors"));
     return status.message();
