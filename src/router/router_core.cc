@@ -292,7 +292,8 @@ void RouterCore::measured(VariantId id, const Result<VariantSize>& size) {
 
 bool RouterCore::load_outdated(VariantId id) {
   CatalogEntry& entry = *by_id_.at(id);
-  if (++entry.outdated > kMostOutdated) return false;
+  // A member of the pool is its content: another one is no newer version.
+  if (entry.pooled || ++entry.outdated > kMostOutdated) return false;
   cache_.load_outdated(id);
   absorb();
   return true;

@@ -118,7 +118,8 @@ class RouterCore {
   void measured(VariantId id, const Result<VariantSize>& size);
   void load_ended(VariantId id, Result<VariantRef> variant, double took);
   // The load found another file than the one that was measured. True: it is measured and loaded
-  // anew, for those who wait; false: that has happened too often, so load_ended() is due.
+  // anew, for those who wait; false: that has happened too often, or must not be, so load_ended()
+  // is due.
   bool load_outdated(VariantId id);
   void demoted(VariantId id, Result<VariantRef> copy);
   void freed(VariantId id, Tier tier);

@@ -168,7 +168,7 @@ class RandomEvents {
 
   void end_job(VariantId id) {
     const RouterEffect& job = world_.jobs.at(id);
-    if (job.kind == RouterEffect::Kind::kLoad && chance(5)) {
+    if (job.kind == RouterEffect::Kind::kLoad && !job.entry->pooled && chance(5)) {
       ++outdated;
       failed += !world_.load_outdated(id, {size(), digest()});
       return;
