@@ -64,7 +64,8 @@ struct SchedulerState {
   const KvCache* kv = nullptr;
   TimePoint now{};
   uint64_t turns = 0;  // the last number given
-  // Seconds that background rows have left of their share of the last steps: those of a row at most.
+  // Seconds that background rows have left of their share of the last steps: those of a row at
+  // most.
   double background_credit = 0;
 };
 

@@ -66,6 +66,13 @@ TEST_F(PoolNames, WaitingRequestsGoOnAtOnceWhereTheNewMemberIsInMemory) {
   world.finish(b);
 }
 
+TEST_F(PoolNames, AMemberWhoseFileBecameAnotherOneIsRefused) {
+  ASSERT_TRUE(world.publish({{"x", 10}}, {{"a", "x"}}).ok());
+  const size_t a = world.ask("a");
+  EXPECT_FALSE(world.load_outdated(world.jobs.begin()->first, {10, "another"}));
+  EXPECT_EQ(world.asked[a].status.code(), Code::kUnavailable);
+}
+
 TEST_F(PoolNames, ANameThatLeavesEndsThoseThatWaitForIt) {
   ASSERT_TRUE(world.publish({{"x", 10}}, {{"a", "x"}, {"b", "x"}}).ok());
   const size_t a = world.ask("a"), b = world.ask("b");
