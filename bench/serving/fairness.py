@@ -4,8 +4,8 @@
 fairness.py BASE VARIANT… [--pairs 3] [--seconds 45] [--prompt 32:128] [--output 8:24] [--capacity REQUESTS_PER_SECOND]
 
 Ten tenants, nine variants and the base, with Poisson arrivals. Nine of them together ask for --load (half) of what the server can
-answer; the tenth for as much as each of these (1 x), or for --flood times that. `deltactl bench-serve` replays both as traces, the
-nine's the same to the byte in both runs of a pair, in turns. The capacity is measured first, unless it is given. Reports the p99 and
+answer; the tenth for as much as each of these (1 x), or for --flood times that. `deltactl bench-serve` replays both as traces, in turns,
+the nine's arrivals and lengths the same in both runs of a pair. The capacity is measured first, unless it is given. Reports the p99 and
 the median of the nine's time to first token, each pair and the median ratio; every answer of the nine must be whole.
 """
 import argparse
@@ -42,10 +42,12 @@ def write_trace(path: pathlib.Path, tenants: list[str], rate: float, o, seed: in
 
 class Bench:
     def __init__(self, o, server: Server):
-        self.o, self.server = o, server
+        self.o, self.server, self.seed = o, server, 0
 
     def start(self, *arguments) -> subprocess.Popen:
+        self.seed += 1  # so that no prompt comes twice: the second would find the first one's blocks in the prefix cache
         return subprocess.Popen([self.o.build / "deltactl", "bench-serve", "--url", self.server.url, "--json", "--endpoint", "completions",
+                                 "--seed", str(self.seed),
                                  "--prompt-ids", "3:5000", "--ignore-eos", *map(str, arguments)], stdout=subprocess.PIPE, text=True)
 
     @staticmethod
