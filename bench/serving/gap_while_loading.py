@@ -179,7 +179,7 @@ def main() -> None:
     parser.add_argument("--caps", default="0,fio,fio-direct,50MiB")
     parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--loads", type=int, default=10)
-    parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("gap_while_loading"))
+    parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path(".cache/gap_while_loading"))
     a = parser.parse_args()
     a.work = a.work.absolute()
     variant = make_variant(a.build, a.model, a.work)

@@ -112,7 +112,7 @@ def main() -> None:
     parser.add_argument("--longest", type=float, default=600, help="seconds after which an add is cancelled")
     parser.add_argument("--policy", default="shrink-first")
     parser.add_argument("--keep-share", type=float, default=0.9)
-    parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("gap_while_pooling"))
+    parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path(".cache/gap_while_pooling"))
     a = parser.parse_args()
     a.work = a.work.absolute()
     a.work.mkdir(parents=True, exist_ok=True)
