@@ -210,7 +210,8 @@ void CpuOps::linear(TensorView out, TensorView x, WeightId weight, std::span<con
     }
     for (const LinearScratch::Piece& p : s.pieces) shrink_share(p.job, isa_, worker, size);
     // What was prepared together is needed at once, t only when the first sums are there.
-    const Arrival arrival{&team_, team_.arrive()};
+    const bool meets = !alone || !s.low_rank.empty();
+    const Arrival arrival{&team_, meets ? team_.arrive() : 0};
     if (!alone) arrival.await();
     for (const LinearScratch::Piece& p : s.pieces) {
       const Share tiles = share_of(p.job.tiles, gate ? 2 : 1, worker, size);
