@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "text/utf8.h"
+
 namespace deltad {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kHeldOut = 8;        // one sequence in so many
-constexpr size_t kPieceTokens = 256;  // of plain text
+constexpr size_t kHeldOut = 8;          // one sequence in so many
+constexpr size_t kPieceTokens = 256;    // of plain text
+constexpr size_t kMostBytes = 1 << 20;  // more would take hours, and fit no better
 
 bool is_text(const Json& object, const char* key) {
   return object.contains(key) && object[key].is_string();
@@ -98,6 +101,10 @@ int64_t CalibrationSet::held_tokens() const { return count(held); }
 
 Result<CalibrationSet> read_calibration(const TextAssets& text, const std::string& path,
                                         std::string_view content) {
+  if (content.size() > kMostBytes)
+    return invalid_argument(fmt::format("{}: {} bytes of calibration text, at most {} are taken",
+                                        path, content.size(), kMostBytes));
+  if (!is_utf8(content)) return invalid_argument(fmt::format("{}: it is no text in UTF-8", path));
   const size_t first = content.find_first_not_of(" \t\r\n");
   std::vector<TokenSequence> sequences;
   if (first != std::string_view::npos && content[first] == '{') {

@@ -69,6 +69,11 @@ Result<LoraAdapter> LoraAdapter::open(const std::string& path, const WeightTable
     RETURN_IF_ERROR(adapter.open_peft(path, table));
   else if (path.ends_with(kAdapterSuffix))
     RETURN_IF_ERROR(adapter.open_packed(path, table));
+  else if (path.ends_with(".safetensors"))
+    return invalid_argument(fmt::format(
+        "{}: not an adapter: expected a PEFT folder (the one with {}), a GGUF file or a "
+        "packed adapter ({})",
+        path, kAdapterConfig, kAdapterSuffix));
   else
     RETURN_IF_ERROR(adapter.open_gguf(path, table));
   RETURN_IF_ERROR(adapter.check_all(table));

@@ -43,6 +43,19 @@ Json shape_json(const Shape& shape) {
   return out;
 }
 
+// Tensors of a safetensors file, and their bytes.
+Json tensors_json(const SafetensorsFile& file, int64_t* bytes) {
+  Json tensors = Json::array();
+  for (const auto& [name, entry] : file.tensors()) {
+    tensors.push_back({{"name", name},
+                       {"type", dtype_name(entry.dtype)},
+                       {"shape", shape_json(entry.shape)},
+                       {"bytes", entry.bytes}});
+    *bytes += entry.bytes;
+  }
+  return tensors;
+}
+
 // The files themselves: settings, tensors, bytes.
 Result<Json> peft_files(const std::string& folder) {
   ASSIGN_OR_RETURN(const std::string weights, find_variant_file(folder));
@@ -56,17 +69,26 @@ Result<Json> peft_files(const std::string& folder) {
         !(config[key].is_structured() && config[key].empty()))
       settings[key] = config[key];
   ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::open(weights));
-  Json tensors = Json::array();
   int64_t bytes = 0;
-  for (const auto& [name, entry] : file.tensors()) {
-    tensors.push_back({{"name", name},
-                       {"type", dtype_name(entry.dtype)},
-                       {"shape", shape_json(entry.shape)},
-                       {"bytes", entry.bytes}});
-    bytes += entry.bytes;
-  }
+  const Json tensors = tensors_json(file, &bytes);
   return Json{{"file", weights},
               {"kind", "PEFT folder"},
+              {"settings", settings},
+              {"bytes", bytes},
+              {"tensors", tensors}};
+}
+
+Result<Json> packed_file(const std::string& path) {
+  ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::open(path));
+  Json settings = Json::object();
+  for (const auto& [key, value] : file.metadata()) {
+    const bool of_one_module = key.find('.') != std::string::npos;
+    if (key != "digest" && !of_one_module) settings[key] = value;
+  }
+  int64_t bytes = 0;
+  const Json tensors = tensors_json(file, &bytes);
+  return Json{{"file", path},
+              {"kind", "packed file"},
               {"settings", settings},
               {"bytes", bytes},
               {"tensors", tensors}};
@@ -102,17 +124,22 @@ Json tensor_json(const std::string& weight, const AdapterTensor& tensor) {
           {"bytes", tensor.entry.bytes}};
 }
 
-Json module_json(const std::string& weight, const AdapterChange& change) {
+Json module_json(const std::string& weight, const AdapterChange& change, int packed_bits) {
   const Shape &a = change.a->entry.shape, &b = change.b->entry.shape;
   std::string type = dtype_name(change.a->entry.dtype);
   if (change.b->entry.dtype != change.a->entry.dtype)
     type += std::string("/") + dtype_name(change.b->entry.dtype);
+  int64_t bytes = change.a->entry.bytes + change.b->entry.bytes;
+  if (change.packed) {
+    type = fmt::format("{} bits", packed_bits);
+    bytes = change.packed->bytes;
+  }
   return {{"name", weight},
           {"rank", change.rank},
           {"scale", change.scale},
           {"type", type},
           {"shape", shape_json(change.embedding ? Shape{a[1], b[0]} : Shape{b[0], a[1]})},
-          {"bytes", change.a->entry.bytes + change.b->entry.bytes}};
+          {"bytes", bytes}};
 }
 
 // What it would do, if it is served: modules, dense tensors, digest.
@@ -125,7 +152,7 @@ Result<Json> meaning(const std::string& path, const WeightTable* table) {
     if (change.whole)
       dense.push_back(tensor_json(weight, *change.whole));
     else
-      modules.push_back(module_json(weight, change));
+      modules.push_back(module_json(weight, change, adapter.packed_bits()));
   }
   ASSIGN_OR_RETURN(const std::string digest, adapter_digest(adapter, {}));
   return Json{{"modules", modules}, {"dense_tensors", dense}, {"digest", digest}};
@@ -186,7 +213,9 @@ void print_document(const Json& document) {
 }  // namespace
 
 Status inspect_adapter(const std::string& path, const std::string& base, bool json) {
-  Result<Json> files = is_directory(path) ? peft_files(path) : gguf_file(path);
+  Result<Json> files = is_directory(path)               ? peft_files(path)
+                       : path.ends_with(kAdapterSuffix) ? packed_file(path)
+                                                        : gguf_file(path);
   RETURN_IF_ERROR(files.status());
   Json document = std::move(*files);
   std::optional<WeightTable> table;

@@ -122,6 +122,8 @@ Status Daemon::load() {
     const PoolView view = pool_->view();
     log_info("adapter pool in {}: {} adapters in {} members, {} of {} bytes", config_.pool.folder,
              view.adapters.size(), view.members.size(), view.bytes, view.budget);
+    if (view.bytes > view.budget)
+      log_warning("the adapter pool is over its budget: the next change shrinks it, or is refused");
   }
   if (!config_.watch.folder.empty()) {
     ASSIGN_OR_RETURN(watcher_, FolderWatcher::start(config_.watch, *router_));

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,7 +23,10 @@ namespace fs = std::filesystem;
 
 class RealFolder final : public DurableFolder {
  public:
-  explicit RealFolder(std::string path) : path_(std::move(path)) {}
+  RealFolder(std::string path, int lock) : path_(std::move(path)), lock_(lock) {}
+  ~RealFolder() override { ::close(lock_); }
+  RealFolder(const RealFolder&) = delete;
+  RealFolder& operator=(const RealFolder&) = delete;
 
   const std::string& path() const override { return path_; }
 
@@ -100,6 +104,7 @@ class RealFolder final : public DurableFolder {
   }
 
   const std::string path_;
+  const int lock_;  // the folder itself, locked; the kernel lets go of it if the process dies
 };
 
 }  // namespace
@@ -110,7 +115,16 @@ Result<std::unique_ptr<DurableFolder>> DurableFolder::open(const std::string& pa
   if (error)
     return internal_error(fmt::format("{}: cannot make the folder: {}", path, error.message()));
   if (!is_directory(path)) return invalid_argument(fmt::format("{}: not a folder", path));
-  return std::unique_ptr<DurableFolder>(std::make_unique<RealFolder>(path));
+  const int lock = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock < 0 || ::flock(lock, LOCK_EX | LOCK_NB) != 0) {
+    const int why = errno;
+    if (lock >= 0) ::close(lock);
+    if (why == EWOULDBLOCK)
+      return conflict(fmt::format("{}: another process has this folder open", path));
+    return internal_error(
+        fmt::format("{}: cannot lock it: {}", path, std::generic_category().message(why)));
+  }
+  return std::unique_ptr<DurableFolder>(std::make_unique<RealFolder>(path, lock));
 }
 
 }  // namespace deltad

@@ -14,7 +14,8 @@ namespace deltad {
 
 class DurableFolder {
  public:
-  // The real one. The folder is made if it is not there.
+  // The real one, for this owner alone: kConflict if somebody has it open. The folder is made if it
+  // is not there.
   static Result<std::unique_ptr<DurableFolder>> open(const std::string& path);
   virtual ~DurableFolder() = default;
 

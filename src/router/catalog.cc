@@ -109,6 +109,10 @@ Result<CatalogEntryRef> Catalog::prepare_configured(
 }
 
 Status Catalog::insert(CatalogEntryRef entry) {
+  if (entry->name.starts_with(kMemberPrefix))
+    return invalid_argument(fmt::format(
+        "variant '{}': names that begin with {} are those of the adapter pool's members",
+        entry->name, kMemberPrefix));
   if (reserved_.count(entry->name) > 0)
     return conflict(
         fmt::format("the name '{}' is being given to an adapter of the pool", entry->name));

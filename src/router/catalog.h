@@ -84,6 +84,9 @@ struct CatalogName {
   std::shared_ptr<QueueShare> share;  // of the name: stays when another entry comes to stand here
 };
 
+// Its members are listed under this and their digest; no variant's name begins so.
+constexpr const char* kMemberPrefix = "pool/";
+
 // All that the adapter pool serves.
 struct PoolListing {
   std::vector<CatalogEntryRef> members;
@@ -110,7 +113,8 @@ class Catalog {
       const std::string& base_name, const VariantSource& source,
       const std::shared_ptr<const TextAssets>& base_text);
 
-  Status insert(CatalogEntryRef entry);  // kConflict if the name is taken or reserved
+  // kConflict if the name is taken or reserved, kInvalidArgument if it is one of a pool's member.
+  Status insert(CatalogEntryRef entry);
   // The entry that was there. kNotFound if there is none, kConflict if it is the adapter pool's.
   Result<CatalogEntryRef> replace(CatalogEntryRef entry);
   Result<CatalogEntryRef> remove(const std::string& name);

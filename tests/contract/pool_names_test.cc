@@ -73,6 +73,10 @@ TEST_F(PoolNames, AMemberWhoseFileBecameAnotherOneIsRefused) {
   EXPECT_EQ(world.asked[a].status.code(), Code::kUnavailable);
 }
 
+TEST_F(PoolNames, NoVariantIsNamedAsAMember) {
+  EXPECT_EQ(world.add("pool/x", 10).code(), Code::kInvalidArgument);
+}
+
 TEST_F(PoolNames, ANameThatLeavesEndsThoseThatWaitForIt) {
   ASSERT_TRUE(world.publish({{"x", 10}}, {{"a", "x"}, {"b", "x"}}).ok());
   const size_t a = world.ask("a"), b = world.ask("b");

@@ -12,7 +12,6 @@
 namespace deltad {
 namespace {
 
-constexpr const char* kMemberPrefix = "pool/";
 constexpr size_t kMostWaiting = 16;  // operations
 constexpr size_t kMostEnded = 64;    // that are remembered
 

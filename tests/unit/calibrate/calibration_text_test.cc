@@ -83,6 +83,8 @@ TEST(CalibrationText, SaysWhatIsWrong) {
   EXPECT_THAT(message("{\"prompt\": 3, \"answer\": \"b\"}"), HasSubstr("line 1"));
   EXPECT_THAT(message(""), HasSubstr("needs at least 8"));
   EXPECT_THAT(message("a short text"), HasSubstr("needs at least 8"));
+  EXPECT_THAT(message("\xff\xfe\x80 binary"), HasSubstr("UTF-8"));
+  EXPECT_THAT(message(std::string((1 << 20) + 1, 'a')), HasSubstr("at most 1048576"));
 }
 
 }  // namespace

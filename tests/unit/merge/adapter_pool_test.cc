@@ -68,7 +68,7 @@ TEST(AdapterPool, ShrinksBeforeItMerges) {
   for (uint64_t seed = 1; seed <= 3; ++seed)
     ASSERT_TRUE(w.add(std::string(1, static_cast<char>('a' + seed)), {seed, 4}).ok());
   for (const PoolTrial& trial : w.report.trials)
-    EXPECT_THAT(pool_step_name(trial.step), ::testing::AnyOf("store", "8 bits"));
+    EXPECT_THAT(std::string(pool_step_name(trial.step)), ::testing::AnyOf("store", "8 bits"));
   const PoolView view = w.pool->view();
   EXPECT_THAT(view.members, SizeIs(3));
   EXPECT_LE(view.bytes, view.budget);

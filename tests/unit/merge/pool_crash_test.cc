@@ -99,9 +99,10 @@ class PoolCrashTest : public ::testing::TestWithParam<NamedOperation> {
   // Opens what a crash left there; which of the two states it is.
   std::string state_at(const std::string& folder, const std::map<std::string, std::string>& after) {
     auto of = copy_of(folder);
+    of->world.folder = std::move(of->real);
     const Status opened = of->world.open();
     if (!opened.ok()) return opened.message();
-    const auto found = content_of(of->real->path());
+    const auto found = content_of(of->world.folder->path());
     if (found == after) return "after";
     return found == before_ ? "before" : "between";
   }
