@@ -161,6 +161,10 @@ TEST_F(Replacement, RunningStreamsEndOnTheOldWeightsAndNewOnesUseTheNew) {
     const auto ticket = router.submit(*model, answers.request(stream, hold));
     ASSERT_TRUE(ticket.ok()) << ticket.status().message();
   };
+  // Once it is there a request goes to the engine within submit(): else those that waited for the
+  // load would come one by one, and the first might end before the last.
+  ASSERT_TRUE(router.prefetch("v").ok());
+  while (router.variant("v")->state != VariantState::kResident) std::this_thread::yield();
   for (size_t i = 0; i < kStreams; ++i) submit(before, i, true);
   before.all_asked();
   before.wait_held();
