@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "tests/kernels/linear_case.h"
+#include "tests/kernels/rows_alone.h"
 
 namespace deltad::testing {
 namespace {
@@ -131,37 +131,19 @@ TEST_P(LinearTest, RowsDoNotDependOnTheBatch) {
       const std::vector<float> x = c.random_rows(70);
       const int32_t sizes[] = {5, 1, 1, 17, 2, 1, 3, 30, 1, 9};
       const int32_t slots[] = {kBaseSlot, 0, 1, 2, 4, kBaseSlot, 3, 1, 0, kBaseSlot};
-      std::vector<RowGroup> groups;
-      for (int32_t g = 0, at = 0; g < 10; at += sizes[g++])
-        groups.push_back({at, at + sizes[g], slots[g]});
+      const std::vector<RowGroup> groups = groups_of(sizes, slots);
       const auto wide = static_cast<size_t>(c.out_columns(epilogue));
       const std::vector<float> all = c.run(x, groups, epilogue);
       if (expected.empty()) expected = all;
       ASSERT_EQ(0, std::memcmp(all.data(), expected.data(), all.size() * sizeof(float)))
           << threads << " threads";
-      const auto rows_of = [&](size_t from, size_t n) {
-        return std::vector<float>(x.begin() + static_cast<ptrdiff_t>(from * 292),
-                                  x.begin() + static_cast<ptrdiff_t>((from + n) * 292));
-      };
-      for (const RowGroup& g : groups)
-        for (int32_t r = g.first_row; r < g.end_row; ++r) {
-          const std::vector<float> alone =
-              c.run(rows_of(static_cast<size_t>(r), 1), {{{0, 1, g.slot}}}, epilogue);
-          ASSERT_TRUE(same_row(alone, 0, all, static_cast<size_t>(r), wide, wide)) << "row " << r;
-        }
+      ASSERT_NO_FATAL_FAILURE(expect_rows_as_alone(c, x, groups, epilogue, all));
       if (threads != 2) continue;
-      for (int32_t m = 1; m < 70; ++m) {
-        std::vector<RowGroup> cut;
-        for (const RowGroup& g : groups)
-          if (g.first_row < m) cut.push_back({g.first_row, std::min(g.end_row, m), g.slot});
-        const std::vector<float> y = c.run(rows_of(0, static_cast<size_t>(m)), cut, epilogue);
-        ASSERT_EQ(0, std::memcmp(y.data(), all.data(), y.size() * sizeof(float))) << m << " rows";
-        // And all rows as one variant's, so that every panel size of the sign product is met.
-        if (gate) continue;
-        const std::vector<float> one =
-            c.run(rows_of(0, static_cast<size_t>(m)), {{{0, m, 3}}}, epilogue);
-        const std::vector<float> last =
-            c.run(rows_of(static_cast<size_t>(m) - 1, 1), {{{0, 1, 3}}}, epilogue);
+      ASSERT_NO_FATAL_FAILURE(expect_prefixes_as_whole(c, x, groups, epilogue, all, 1));
+      // And all rows as one variant's, so that every panel size of the sign product is met.
+      for (int32_t m = 1; m < 70 && !gate; ++m) {
+        const std::vector<float> one = c.run(rows_of(x, 292, 0, m), {{{0, m, 3}}}, epilogue);
+        const std::vector<float> last = c.run(rows_of(x, 292, m - 1, 1), {{{0, 1, 3}}}, epilogue);
         ASSERT_TRUE(same_row(one, static_cast<size_t>(m) - 1, last, 0, wide, wide)) << m << " rows";
       }
     }
