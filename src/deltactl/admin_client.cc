@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "client/error_message.h"
@@ -64,6 +66,15 @@ Result<Json> AdminClient::ask(std::string method, std::string path, const Json& 
   if (json.is_discarded())
     return internal_error(fmt::format("{} does not answer with JSON", url.host_header()));
   return json;
+}
+
+std::string path_for_server(const std::string& path) {
+  return std::filesystem::absolute(path).lexically_normal().string();
+}
+
+size_t width_of(const Json& list, const char* key, size_t least) {
+  for (const Json& item : list) least = std::max(least, item.at(key).get<std::string>().size());
+  return least;
 }
 
 void add_admin_options(CLI::App* command, AdminClient* client) {

@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <filesystem>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -30,11 +28,6 @@ struct Options {
 
 std::string adapter_path(const std::string& name) {
   return fmt::format("{}/adapters/{}", kPool, percent_encoded(name));
-}
-
-size_t width_of(const Json& list, const char* key, size_t least) {
-  for (const Json& item : list) least = std::max(least, item.at(key).get<std::string>().size());
-  return least;
 }
 
 std::string percent(const Json& share) {
@@ -189,13 +182,10 @@ Result<int> change(const Options& options, std::string method, std::string path,
 }
 
 Result<int> add(const Options& options) {
-  const auto absolute = [](const std::string& path) {
-    return std::filesystem::absolute(path).lexically_normal().string();
-  };
   return change(options, "POST", fmt::format("{}/adapters", kPool),
                 {{"name", options.name},
-                 {"path", absolute(options.path)},
-                 {"questions", absolute(options.questions)}});
+                 {"path", path_for_server(options.path)},
+                 {"questions", path_for_server(options.questions)}});
 }
 
 Result<int> remove(const Options& options) {
@@ -208,18 +198,6 @@ Result<int> budget(const Options& options) {
     return invalid_argument(
         fmt::format("'{}': expected a size such as 64MiB or a number of bytes", options.bytes));
   return change(options, "PUT", fmt::format("{}/budget", kPool), {{"bytes", *bytes}});
-}
-
-void add_command(CLI::App* parent, int* exit_code, const std::string& name, const char* help,
-                 const std::function<void(CLI::App*, Options*)>& arguments,
-                 std::function<Result<int>(const Options&)> run) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command = parent->add_subcommand(name, help);
-  add_admin_options(command, &options->server);
-  add_json_option(command, &options->json);
-  arguments(command, options.get());
-  run_command(command, exit_code, &options->json,
-              [options, run = std::move(run)] { return run(*options); });
 }
 
 void add_name(CLI::App* command, Options* options) {
@@ -236,11 +214,12 @@ void add_pool(CLI::App& app, int* exit_code) {
   CLI::App* parent =
       app.add_subcommand("pool", "Show and change the adapter pool of a running deltad");
   parent->require_subcommand(1);
-  add_command(
+  add_admin_command<Options>(
       parent, exit_code, "list", "Show the adapters, the members that serve them and what goes on",
       [](CLI::App*, Options*) {}, list);
-  add_command(parent, exit_code, "show", "Show one adapter and its member", add_name, show);
-  add_command(
+  add_admin_command<Options>(parent, exit_code, "show", "Show one adapter and its member", add_name,
+                             show);
+  add_admin_command<Options>(
       parent, exit_code, "add", "Add a LoRA adapter; the pool makes room for it if it can",
       [](CLI::App* command, Options* options) {
         add_name(command, options);
@@ -255,14 +234,14 @@ void add_pool(CLI::App& app, int* exit_code) {
         add_no_wait(command, options);
       },
       add);
-  add_command(
+  add_admin_command<Options>(
       parent, exit_code, "remove", "Remove an adapter; running requests end on it",
       [](CLI::App* command, Options* options) {
         add_name(command, options);
         add_no_wait(command, options);
       },
       remove);
-  add_command(
+  add_admin_command<Options>(
       parent, exit_code, "budget", "Set what the members' files may take",
       [](CLI::App* command, Options* options) {
         command->add_option("bytes", options->bytes, "Such as 64MiB")->required();

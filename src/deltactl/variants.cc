@@ -1,8 +1,6 @@
 // deltactl variants: the variants of a running deltad, through its admin API. Loads nothing itself.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <filesystem>
 #include <utility>
 
 #include "deltactl/admin_client.h"
@@ -36,8 +34,7 @@ std::string ago(const Json& idle) {
 }
 
 void print_table(const Json& variants) {
-  size_t width = 4;
-  for (const Json& v : variants) width = std::max(width, v.at("name").get<std::string>().size());
+  const size_t width = width_of(variants, "name", 4);
   fmt::print("{:<{}}  {:<10}  {:>10}  {:<6}  {:>7}  {:>7}  {:>8}  {:>8}  {}\n", "name", width,
              "state", "size", "pinned", "running", "waiting", "req/s", "unused", "path");
   for (const Json& v : variants) {
@@ -74,8 +71,7 @@ Result<int> report(const Options& options, const Result<Json>& answer, const cha
 }
 
 Result<int> add(const Options& options) {
-  Json body = {{"name", options.name},
-               {"path", std::filesystem::absolute(options.path).lexically_normal().string()}};
+  Json body = {{"name", options.name}, {"path", path_for_server(options.path)}};
   if (options.replace) body["replace"] = true;
   return report(options, ask(options, "POST", "/admin/v1/variants", body),
                 options.replace ? "added or replaced" : "added");
@@ -83,18 +79,6 @@ Result<int> add(const Options& options) {
 
 Result<int> remove(const Options& options) {
   return report(options, ask(options, "DELETE", variant_path(options.name)), "removed");
-}
-
-void add_command(CLI::App* parent, int* exit_code, const std::string& name, const char* help,
-                 std::function<void(CLI::App*, Options*)> arguments,
-                 std::function<Result<int>(const Options&)> run) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command = parent->add_subcommand(name, help);
-  add_admin_options(command, &options->server);
-  add_json_option(command, &options->json);
-  arguments(command, options.get());
-  run_command(command, exit_code, &options->json,
-              [options, run = std::move(run)] { return run(*options); });
 }
 
 void add_name(CLI::App* command, Options* options) {
@@ -107,10 +91,10 @@ void add_variants(CLI::App& app, int* exit_code) {
   CLI::App* parent =
       app.add_subcommand("variants", "List and change the variants of a running deltad");
   parent->require_subcommand(1);
-  add_command(
+  add_admin_command<Options>(
       parent, exit_code, "list", "Show all variants and their state", [](CLI::App*, Options*) {},
       list);
-  add_command(
+  add_admin_command<Options>(
       parent, exit_code, "add", "Add a variant; it is loaded when it is first asked for",
       [](CLI::App* command, Options* options) {
         add_name(command, options);
@@ -121,8 +105,8 @@ void add_variants(CLI::App& app, int* exit_code) {
         command->add_flag("--replace", options->replace, "Take the place of one of this name");
       },
       add);
-  add_command(parent, exit_code, "rm", "Remove a variant; running requests end on it", add_name,
-              remove);
+  add_admin_command<Options>(parent, exit_code, "rm",
+                             "Remove a variant; running requests end on it", add_name, remove);
   struct Action {
     const char *name, *done, *help;
   };
@@ -132,7 +116,7 @@ void add_variants(CLI::App& app, int* exit_code) {
            Action{"prefetch", "is being loaded", "Load a variant before it is asked for"},
            Action{"evict", "evicted", "Take an idle variant out of memory"},
        })
-    add_command(
+    add_admin_command<Options>(
         parent, exit_code, action.name, action.help, add_name, [action](const Options& options) {
           const std::string path = variant_path(options.name, std::string("/") + action.name);
           return report(options, ask(options, "POST", path), action.done);
