@@ -187,15 +187,13 @@ Status PoolPlan::shrink(PoolStep step) {
     if (largest == nullptr) return {};
     const std::string digest = *largest;
     tried.insert(digest);
-    const size_t before = next_.members.count(digest);
-    RETURN_IF_ERROR(shrink_member(step, digest));
-    if (before != next_.members.count(digest))
-      tried.insert(report_->trials.back().scores[0].member);
+    ASSIGN_OR_RETURN(std::string now, shrink_member(step, digest));
+    tried.insert(std::move(now));
   }
   return {};
 }
 
-Status PoolPlan::shrink_member(PoolStep step, const std::string& digest) {
+Result<std::string> PoolPlan::shrink_member(PoolStep step, const std::string& digest) {
   const StoredMember& old = next_.members.at(digest);
   ASSIGN_OR_RETURN(AdapterFactorSet factors, factors_of(digest));
   PoolTrial trial;
@@ -207,9 +205,9 @@ Status PoolPlan::shrink_member(PoolStep step, const std::string& digest) {
     bits = old.bits;
     // The bound is for all cuts together.
     const double may_drop = 1 - (1 - world_.options.max_dropped_energy) / old.kept_energy;
-    if (may_drop <= 0) return {};
+    if (may_drop <= 0) return digest;
     ASSIGN_OR_RETURN(CutSet cut, cut_rank(low_rank_of(factors), may_drop));
-    if (!cut.changed) return {};
+    if (!cut.changed) return digest;
     trial.kept_energy = cut.kept_energy;
     factors = factors_of_set(cut.set);
   }
@@ -224,11 +222,10 @@ Status PoolPlan::shrink_member(PoolStep step, const std::string& digest) {
   trial.bytes_after = candidate.member.bytes;
   RETURN_IF_ERROR(gate(candidate, &trial));
   report_->trials.push_back(trial);
-  if (trial.accepted) {
-    if (newcomer_ == digest) newcomer_ = joined ? "" : candidate.digest;
-    replace({digest}, candidate);
-  }
-  return {};
+  if (!trial.accepted) return digest;
+  if (newcomer_ == digest) newcomer_ = joined ? "" : candidate.digest;
+  replace({digest}, candidate);
+  return candidate.digest;
 }
 
 Result<double> PoolPlan::similarity_of(const std::string& x, const std::string& y) const {

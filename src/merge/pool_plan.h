@@ -60,7 +60,8 @@ class PoolPlan {
   void replace(const std::vector<std::string>& old, const Candidate& candidate);
 
   Status shrink(PoolStep step);
-  Status shrink_member(PoolStep step, const std::string& digest);
+  // The digest of what stands in its place then: the same one if the step was not kept.
+  Result<std::string> shrink_member(PoolStep step, const std::string& digest);
   Status merge_newcomer(double at_least, bool* done);
   Status merge_any(bool* done);
   // Of `from` into `into`, by the ways that the options name; *done: one of them was kept.
