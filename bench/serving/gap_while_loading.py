@@ -14,18 +14,14 @@ import asyncio
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from load import Client, percentile  # noqa: E402
+from gaps import LOOK, call, columns, free_port, serving, streams  # noqa: E402
 
 QUIET = 2.0  # seconds, at least
-LOOK = 0.1  # seconds between two looks at the variant's state
 
 
 def make_variant(build: pathlib.Path, model: str, work: pathlib.Path) -> pathlib.Path:
@@ -68,33 +64,6 @@ def repeat_embeddings(path: pathlib.Path, times: int) -> int:
     return header["model.embed_tokens.weight"]["shape"][0]
 
 
-def call(url: str, method: str = "GET") -> dict:
-    with urllib.request.urlopen(urllib.request.Request(url, method=method)) as answer:
-        return json.loads(answer.read() or b"{}")
-
-
-class Stream(Client):
-    """A client that also notes when each token came."""
-
-    def __init__(self, url: str):
-        super().__init__(url)
-        self.spans: list[tuple[float, float]] = []
-
-    async def keep(self, model: str, end) -> None:
-        while not end.is_set():
-            self.gaps = []
-            before = time.monotonic()
-            await self.stream(model, [5 + len(self.spans) % 1000, 6, 7], 200, self.spans.append)
-            if time.monotonic() - before < 0.01:
-                raise SystemExit("a stream ended at once")
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 def read_with_fio(path: pathlib.Path, direct: bool) -> float:
     """Reads the file once; the seconds that it takes."""
     out = subprocess.run(["fio", "--name=read", f"--filename={path}", "--readonly", "--rw=read", "--bs=4m", "--ioengine=psync",
@@ -118,58 +87,35 @@ async def measure(a, variant: pathlib.Path, cap: str) -> None:
     config.write_text(f"base: {os.path.abspath(a.model)}\nbase_name: base\nvariants: {{large: {variant}}}\nlog: warning\n"
                       f"server: {{listen: 127.0.0.1:{port}, admin: {{listen: 127.0.0.1:{admin}}}}}\n"
                       f"variant_loading: {{bytes_per_second: {0 if cap.startswith('fio') else cap}}}\n")
-    server = subprocess.Popen([str(a.build / "deltad"), "--config", str(config)])
-    try:
-        url, loads = f"http://127.0.0.1:{port}", []
-        for _ in range(600):
-            try:
-                call(url + "/ready")
-                break
-            except urllib.error.URLError:
-                await asyncio.sleep(0.1)
-        client, end = Stream(url), asyncio.Event()
-        streams = [asyncio.create_task(client.keep("base", end)) for _ in range(a.streams)]
-        variants = f"http://127.0.0.1:{admin}/admin/v1/variants/large"
-        step = lambda path, method="POST": asyncio.to_thread(call, variants + path, method)
-        await asyncio.sleep(QUIET)
-        start = time.monotonic()
-        for _ in range(a.loads):
-            drop_from_page_cache(variant)
-            begin = time.monotonic()
-            if cap.startswith("fio"):
-                took = await asyncio.to_thread(read_with_fio, variant, cap == "fio-direct")
-                loads.append((time.monotonic() - took, time.monotonic()))
-                await asyncio.sleep(max(QUIET, time.monotonic() - begin))
-                continue
-            await step("/prefetch")
-            while (state := (await step("", "GET")))["state"] != "resident":
-                if state["state"] == "failed":
-                    raise SystemExit(f"the load failed: {state}")
-                await asyncio.sleep(LOOK)
-            loads.append((begin, begin + state["load_seconds"]))
-            await step("/evict")
-            rest = time.monotonic() + max(QUIET, time.monotonic() - begin)
-            while time.monotonic() < rest:  # looking costs as much here as above
-                await step("", "GET")
-                await asyncio.sleep(LOOK)
-        end.set()
-        await asyncio.gather(*streams)
-        if client.lost:
-            raise SystemExit(f"{client.lost} answers were not whole")
-        during, quiet = [], []
-        for begin, finish in client.spans:
-            if begin >= start:
-                beside = any(begin < stop and finish > go for go, stop in loads)
-                (during if beside else quiet).append(finish - begin)
-        p = lambda values, q: 1e3 * percentile(values, q)
-        size = variant.stat().st_size
-        seconds = sorted(stop - go for go, stop in loads)[len(loads) // 2]
-        print(f"| {'none' if cap == '0' else cap if cap.startswith('fio') else cap + '/s'} | {size / seconds / 1e6:.0f} MB/s | {p(quiet, .5):.1f} / {p(quiet, .99):.1f} "
-              f"| {p(during, .5):.1f} / {p(during, .99):.1f} | {100 * (percentile(during, .99) / percentile(quiet, .99) - 1):+.0f} % "
-              f"| {len(quiet)} / {len(during)} |", flush=True)
-    finally:
-        server.terminate()
-        server.wait(60)
+    url, loads = f"http://127.0.0.1:{port}", []
+    variants = f"http://127.0.0.1:{admin}/admin/v1/variants/large"
+    step = lambda path, method="POST": asyncio.to_thread(call, variants + path, method)
+    async with serving(a.build, config, url):
+        async with streams(url, ["base"] * a.streams) as client:
+            await asyncio.sleep(QUIET)
+            start = time.monotonic()
+            for _ in range(a.loads):
+                drop_from_page_cache(variant)
+                begin = time.monotonic()
+                if cap.startswith("fio"):
+                    took = await asyncio.to_thread(read_with_fio, variant, cap == "fio-direct")
+                    loads.append((time.monotonic() - took, time.monotonic()))
+                    await asyncio.sleep(max(QUIET, time.monotonic() - begin))
+                    continue
+                await step("/prefetch")
+                while (state := (await step("", "GET")))["state"] != "resident":
+                    if state["state"] == "failed":
+                        raise SystemExit(f"the load failed: {state}")
+                    await asyncio.sleep(LOOK)
+                loads.append((begin, begin + state["load_seconds"]))
+                await step("/evict")
+                rest = time.monotonic() + max(QUIET, time.monotonic() - begin)
+                while time.monotonic() < rest:  # looking costs as much here as above
+                    await step("", "GET")
+                    await asyncio.sleep(LOOK)
+    seconds = sorted(stop - go for go, stop in loads)[len(loads) // 2]
+    name = "none" if cap == "0" else cap if cap.startswith("fio") else cap + "/s"
+    print(f"| {name} | {variant.stat().st_size / seconds / 1e6:.0f} MB/s {columns(*client.gaps_beside(start, loads))}", flush=True)
 
 
 def main() -> None:

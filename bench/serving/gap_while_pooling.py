@@ -14,25 +14,14 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from gap_while_loading import LOOK, Stream, free_port  # noqa: E402
-from load import percentile  # noqa: E402
+from gaps import LOOK, call, columns, free_port, serving, streams  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 QUIET = 6.0  # seconds
-
-
-def call(url: str, method: str = "GET", body=None) -> dict:
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, method=method, data=data, headers={"Content-Type": "application/json"})
-    with urllib.request.urlopen(request) as answer:
-        return json.loads(answer.read() or b"{}")
 
 
 def questions_of(adapter: pathlib.Path, a) -> pathlib.Path:
@@ -51,53 +40,31 @@ async def measure(a, adapters, share: str) -> None:
         "server": {"listen": f"127.0.0.1:{port}", "admin": {"listen": f"127.0.0.1:{admin}"}},
         "engine": {"background_share": float(share)},
         "adapter_pool": {"folder": str(a.work / "pool"), "budget": int(a.budget * size), "policy": a.policy, "keep_share": a.keep_share}}))
-    server = subprocess.Popen([str(a.build / "deltad"), "--config", str(config)])
-    try:
-        url, pool = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{admin}/admin/v1/pool"
-        for _ in range(600):
-            try:
-                call(url + "/ready")
-                break
-            except urllib.error.URLError:
-                await asyncio.sleep(0.1)
-        client, end = Stream(url), asyncio.Event()
-        streams = [asyncio.create_task(client.keep("base" if i % 2 == 0 else "other", end)) for i in range(a.streams)]
-        await asyncio.sleep(QUIET / 2)
-        start, adds, results = time.monotonic(), [], []
-        await asyncio.sleep(QUIET)
-        for adapter in adapters[:a.adds]:
-            begin = time.monotonic()
-            operation = await asyncio.to_thread(call, pool + "/adapters", "POST",
-                                                {"name": adapter.name, "path": str(adapter), "questions": str(questions_of(adapter, a))})
-            while operation["state"] in ("queued", "running"):
-                await asyncio.sleep(LOOK)
-                operation = await asyncio.to_thread(call, f"{pool}/operations/{operation['id']}")
-                if time.monotonic() > begin + a.longest and operation["state"] == "running":
-                    await asyncio.to_thread(call, f"{pool}/operations/{operation['id']}", "DELETE")
-            adds.append((begin, time.monotonic()))
-            scores = sum(len(t["scores"]) for t in operation["report"]["trials"])
-            results.append(f"{adapter.name} {operation['state']}, {len(operation['report']['trials'])} candidates, {scores} scores")
-            rest = time.monotonic() + QUIET
-            while time.monotonic() < rest:  # looking costs as much here as above
-                await asyncio.to_thread(call, f"{pool}/operations/{operation['id']}")
-                await asyncio.sleep(LOOK)
-        end.set()
-        await asyncio.gather(*streams)
-        if client.lost:
-            raise SystemExit(f"{client.lost} answers were not whole")
-        during, quiet = [], []
-        for begin, finish in client.spans:
-            if begin >= start:
-                beside = any(begin < stop and finish > go for go, stop in adds)
-                (during if beside else quiet).append(finish - begin)
-        p = lambda values, q: 1e3 * percentile(values, q)
-        seconds = ", ".join(f"{stop - go:.0f}" for go, stop in adds)
-        print(f"| {share} | {seconds} s | {p(quiet, .5):.1f} / {p(quiet, .99):.1f} | {p(during, .5):.1f} / {p(during, .99):.1f} "
-              f"| {100 * (percentile(during, .99) / percentile(quiet, .99) - 1):+.0f} % | {len(quiet)} / {len(during)} |  <!-- "
-              f"{'; '.join(results)} -->", flush=True)
-    finally:
-        server.terminate()
-        server.wait(60)
+    url, pool = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{admin}/admin/v1/pool"
+    adds, results = [], []
+    async with serving(a.build, config, url):
+        async with streams(url, ["base" if i % 2 == 0 else "other" for i in range(a.streams)]) as client:
+            await asyncio.sleep(QUIET / 2)
+            start = time.monotonic()
+            await asyncio.sleep(QUIET)
+            for adapter in adapters[:a.adds]:
+                begin = time.monotonic()
+                operation = await asyncio.to_thread(call, pool + "/adapters", "POST",
+                                                    {"name": adapter.name, "path": str(adapter), "questions": str(questions_of(adapter, a))})
+                while operation["state"] in ("queued", "running"):
+                    await asyncio.sleep(LOOK)
+                    operation = await asyncio.to_thread(call, f"{pool}/operations/{operation['id']}")
+                    if time.monotonic() > begin + a.longest and operation["state"] == "running":
+                        await asyncio.to_thread(call, f"{pool}/operations/{operation['id']}", "DELETE")
+                adds.append((begin, time.monotonic()))
+                scores = sum(len(t["scores"]) for t in operation["report"]["trials"])
+                results.append(f"{adapter.name} {operation['state']}, {len(operation['report']['trials'])} candidates, {scores} scores")
+                rest = time.monotonic() + QUIET
+                while time.monotonic() < rest:  # looking costs as much here as above
+                    await asyncio.to_thread(call, f"{pool}/operations/{operation['id']}")
+                    await asyncio.sleep(LOOK)
+    seconds = ", ".join(f"{stop - go:.0f}" for go, stop in adds)
+    print(f"| {share} | {seconds} s {columns(*client.gaps_beside(start, adds))}  <!-- {'; '.join(results)} -->", flush=True)
 
 
 def main() -> None:
