@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
-#include <sstream>
+
+#include "tests/support/golden_lines.h"
 
 namespace deltad {
 namespace {
@@ -16,10 +16,10 @@ using ::testing::HasSubstr;
 std::shared_ptr<const TextAssets> smollm2() {
   static const std::shared_ptr<const TextAssets> text = *load_text_assets(
       [](const std::string& name) {
-        std::ifstream file(std::string(DELTAD_GOLDEN) + "/smollm2/" + name);
-        std::stringstream content;
-        content << file.rdbuf();
-        return content.str();
+        const std::string path = "smollm2/" + name;
+        if (name == "tokenizer.json") return read_golden(path + ".gz");
+        return std::filesystem::exists(std::string(DELTAD_GOLDEN) + "/" + path) ? read_golden(path)
+                                                                                : std::string();
       },
       nullptr);
   return text;

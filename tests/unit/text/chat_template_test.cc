@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "golden_lines.h"
+#include "tests/support/golden_lines.h"
 
 namespace deltad {
 namespace {

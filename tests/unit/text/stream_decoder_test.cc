@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "golden_lines.h"
+#include "tests/support/golden_lines.h"
 #include "text/utf8.h"
 
 namespace deltad {
@@ -17,7 +17,7 @@ using Strings = std::vector<std::string>;
 class StreamDecoderTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    tokenizer_ = *Tokenizer::from_json(read_golden("smollm2/tokenizer.json"));
+    tokenizer_ = *Tokenizer::from_json(read_golden("smollm2/tokenizer.json.gz"));
   }
   static void TearDownTestSuite() { tokenizer_.reset(); }
 

@@ -3,8 +3,8 @@
 
 #include <gmock/gmock.h>
 
-#include "golden_lines.h"
 #include "io/gguf.h"
+#include "tests/support/golden_lines.h"
 
 namespace deltad {
 namespace {

@@ -7,8 +7,8 @@
 #include <random>
 #include <thread>
 
-#include "golden_lines.h"
 #include "io/gguf.h"
+#include "tests/support/golden_lines.h"
 
 namespace deltad {
 namespace {
@@ -73,7 +73,7 @@ Status status_of(const std::string& tokenizer_json) {
 }
 
 TEST(Tokenizer, SmolLm2) {
-  auto tokenizer = load("smollm2/tokenizer.json");
+  auto tokenizer = load("smollm2/tokenizer.json.gz");
   EXPECT_EQ(tokenizer->vocab_size(), 49152);
   expect_vectors(*tokenizer, "tokenizer/smollm2/vectors.jsonl.gz", 1200);
   expect_decoding(*tokenizer, "tokenizer/smollm2/decode.jsonl.gz");
@@ -128,7 +128,7 @@ TEST(Tokenizer, IdsThatDoNotExistAreNothing) {
 }
 
 TEST(Tokenizer, ReplacesInvalidUtf8) {
-  auto tokenizer = load("smollm2/tokenizer.json");
+  auto tokenizer = load("smollm2/tokenizer.json.gz");
   auto same = [&](std::string_view bytes, std::string_view text) {
     EXPECT_EQ(tokenizer->encode(bytes, {}), tokenizer->encode(text, {})) << text;
   };
@@ -147,7 +147,7 @@ TEST(Tokenizer, ReplacesInvalidUtf8) {
 }
 
 TEST(Tokenizer, LongWordsTakeNoLongTime) {
-  auto tokenizer = load("smollm2/tokenizer.json");
+  auto tokenizer = load("smollm2/tokenizer.json.gz");
   // One word each; time that grows with the square of the length would not end. Decoding gives
   // back what was encoded, and a small part is encoded like the whole.
   for (std::string unit : {"a", "ab", "é", " ", "\n", "'", "0", "x\u0301"}) {
@@ -161,7 +161,7 @@ TEST(Tokenizer, LongWordsTakeNoLongTime) {
 // The two ways to merge, for short words and for long ones, are one rule: a word of any length is
 // the merges of the library, which the vectors hold for words of up to 80 letters.
 TEST(Tokenizer, WordsAroundTheBorderOfShort) {
-  auto tokenizer = load("smollm2/tokenizer.json");
+  auto tokenizer = load("smollm2/tokenizer.json.gz");
   std::mt19937 random(5);
   for (int round = 0; round < 300; ++round) {
     std::string word;
@@ -177,11 +177,11 @@ TEST(Tokenizer, WordsAroundTheBorderOfShort) {
 }
 
 TEST(Tokenizer, ManyThreadsAgree) {
-  auto tokenizer = load("smollm2/tokenizer.json");
+  auto tokenizer = load("smollm2/tokenizer.json.gz");
   std::string text = read_golden("smollm2/reference.jsonl").substr(0, 20000);
   Ids expected = tokenizer->encode(text, {});
   std::vector<Ids> got(4);
-  auto fresh = load("smollm2/tokenizer.json");
+  auto fresh = load("smollm2/tokenizer.json.gz");
   std::vector<std::thread> threads;
   for (Ids& ids : got) threads.emplace_back([&] { ids = fresh->encode(text, {}); });
   for (std::thread& thread : threads) thread.join();

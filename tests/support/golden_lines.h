@@ -1,4 +1,4 @@
-// Reads reference data for the text tests; large lists are kept gzipped (zless shows them).
+// Reads reference data of tests/golden; large lists are kept gzipped (zless shows them).
 #pragma once
 
 #include <gtest/gtest.h>
