@@ -1,0 +1,47 @@
+// A config as text, for --check-config.
+#include <fmt/format.h>
+
+#include "deltad/config.h"
+
+namespace deltad {
+
+std::string describe(const Config& config) {
+  const auto count_or = [](int64_t n, const char* zero) {
+    return n == 0 ? std::string(zero) : std::to_string(n);
+  };
+  std::string out;
+  out += fmt::format("base:      {}{}\n", config.base,
+                     config.base_name.empty() ? "" : fmt::format(" as '{}'", config.base_name));
+  for (const VariantSource& v : config.variants)
+    out += fmt::format("variant:   {} = {}{}\n", v.name, v.path,
+                       v.limit.any() ? ", with a rate limit" : "");
+  if (!config.watch.folder.empty())
+    out += fmt::format("watched:   {}, settle time {:g} s\n", config.watch.folder,
+                       seconds(config.watch.settle));
+  if (!config.pool.folder.empty())
+    out += fmt::format("pool:      {}, {} bytes, {}, merges by {}, each keeps {:g} of its score\n",
+                       config.pool.folder, config.pool.pool.budget,
+                       pool_policy_name(config.pool.pool.policy),
+                       pool_merge_by_name(config.pool.pool.merge_by), config.pool.pool.keep_share);
+  out += fmt::format("listen:    {}, {} I/O threads, at most {} connections\n", config.http.listen,
+                     config.http.threads, config.http.connections);
+  if (!config.admin_listen.empty())
+    out += fmt::format("admin:     {}, {}\n", config.admin_listen,
+                       config.admin_api_keys.empty() ? "open" : "with a key");
+  out += fmt::format("cpu:       threads {}, instruction set {}\n",
+                     count_or(config.cpu.threads, "one a core"),
+                     config.cpu.isa.empty() ? "the best there is" : config.cpu.isa);
+  out += fmt::format(
+      "engine:    KV cache {}, context {}, {} rows and {:.0f} ms a step, {} running, {} waiting\n",
+      count_or(config.engine.kv_bytes, "auto"), count_or(config.engine.max_context, "the model's"),
+      config.engine.max_step_rows, config.engine.step_seconds * 1e3, config.engine.max_running,
+      config.engine.max_waiting);
+  out += fmt::format(
+      "variants:  memory {}, half-life {:g} s, age bound {:g} s; {} waiting, {} for one variant\n",
+      count_or(config.router.cache_bytes, "auto"), config.router.half_life_seconds,
+      config.router.age_bound_seconds, count_or(config.router.max_waiting, "auto"),
+      count_or(config.router.max_waiting_per_variant, "auto"));
+  return out;
+}
+
+}  // namespace deltad
