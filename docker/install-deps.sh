@@ -8,6 +8,7 @@ packages=(
   clang clang-format clang-tidy
   libspdlog-dev libfmt-dev nlohmann-json3-dev libsimdjson-dev libyaml-cpp-dev libcli11-dev
   libpcre2-dev libutf8proc-dev libxxhash-dev libeigen3-dev libssl-dev
+  libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
   libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev
   python3 python3-venv python3-pip curl
 )

@@ -13,12 +13,16 @@
 #endif
 #define CAPABILITY(x) DELTAD_ATTRIBUTE(capability(x))
 #define SCOPED_CAPABILITY DELTAD_ATTRIBUTE(scoped_lockable)
+#ifndef GUARDED_BY  // Abseil, below gRPC, has the same two
 #define GUARDED_BY(x) DELTAD_ATTRIBUTE(guarded_by(x))
+#endif
 #define REQUIRES(...) DELTAD_ATTRIBUTE(requires_capability(__VA_ARGS__))
 #define EXCLUDES(...) DELTAD_ATTRIBUTE(locks_excluded(__VA_ARGS__))
 #define ACQUIRE(...) DELTAD_ATTRIBUTE(acquire_capability(__VA_ARGS__))
 #define RELEASE(...) DELTAD_ATTRIBUTE(release_capability(__VA_ARGS__))
+#ifndef NO_THREAD_SAFETY_ANALYSIS
 #define NO_THREAD_SAFETY_ANALYSIS DELTAD_ATTRIBUTE(no_thread_safety_analysis)
+#endif
 
 namespace deltad {
 

@@ -38,6 +38,7 @@ class Reader {
   Status read(const YAML::Node& root) {
     std::vector<Key> server = server_keys();
     server.push_back({"admin", "a map", nested("server.admin", admin_keys())});
+    server.push_back({"grpc", "a map", nested("server.grpc", grpc_keys())});
     return section(
         root, "",
         {
@@ -129,6 +130,12 @@ Status read_config(std::string_view yaml, const std::string& file, Config* confi
     return invalid_argument(fmt::format(
         "{}: key 'server.admin.listen': {} may be reached by others: give server.admin.api_keys",
         file, fresh.admin_listen));
+  if (!fresh.grpc_admin_listen.empty() && fresh.admin_api_keys.empty() &&
+      !is_loopback(fresh.grpc_admin_listen))
+    return invalid_argument(
+        fmt::format("{}: key 'server.grpc.admin_listen': {} may be reached by others: give "
+                    "server.admin.api_keys",
+                    file, fresh.grpc_admin_listen));
   for (const std::string& key : fresh.admin_api_keys)
     if (std::find(fresh.api_keys.begin(), fresh.api_keys.end(), key) != fresh.api_keys.end())
       return invalid_argument(fmt::format(

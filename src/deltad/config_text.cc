@@ -28,6 +28,9 @@ std::string describe(const Config& config) {
   if (!config.admin_listen.empty())
     out += fmt::format("admin:     {}, {}\n", config.admin_listen,
                        config.admin_api_keys.empty() ? "open" : "with a key");
+  if (!config.grpc_listen.empty()) out += fmt::format("grpc:      {}\n", config.grpc_listen);
+  if (!config.grpc_admin_listen.empty())
+    out += fmt::format("grpc:      {}, the admin API\n", config.grpc_admin_listen);
   out += fmt::format("cpu:       threads {}, instruction set {}\n",
                      count_or(config.cpu.threads, "one a core"),
                      config.cpu.isa.empty() ? "the best there is" : config.cpu.isa);

@@ -75,6 +75,7 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config,
     ASSIGN_OR_RETURN(daemon->admin_http_, HttpServer::start(admin, daemon->admin_api_));
     log_info("admin API on {}", daemon->admin_http_->address());
   }
+  RETURN_IF_ERROR(daemon->start_grpc());
   daemon->loader_ = std::thread([self = daemon.get(), on_failure = std::move(on_failure)] {
     const Status status = self->load();
     if (status.ok()) return;
@@ -91,6 +92,45 @@ Daemon::~Daemon() {
   if (loader_.joinable()) loader_.join();
   for (const auto& server : {&http_, &admin_http_})
     if (*server) (*server)->stop();
+  for (const auto& server : {&grpc_, &admin_grpc_})
+    if (*server) (*server)->stop();
+}
+
+Status Daemon::start_grpc() {
+  GrpcOptions options;
+  options.threads = config_.http.threads;
+  options.real_time = config_.http.real_time;
+  options.message_bytes = config_.http.body_bytes;
+  options.stream_bytes = config_.http.stream_bytes;
+  options.write_timeout = config_.http.write_timeout;
+  if (!config_.grpc_listen.empty()) {
+    options.listen = config_.grpc_listen;
+    options.api_keys = config_.api_keys;
+    ASSIGN_OR_RETURN(grpc_, GrpcServer::start(options, GrpcRole::kInference, api_.metrics()));
+    log_info("gRPC on {}", grpc_->address());
+  }
+  if (!config_.grpc_admin_listen.empty()) {
+    options.listen = config_.grpc_admin_listen;
+    options.api_keys = config_.admin_api_keys;
+    options.threads = 1;
+    ASSIGN_OR_RETURN(admin_grpc_, GrpcServer::start(options, GrpcRole::kAdmin, api_.metrics()));
+    log_info("gRPC admin API on {}", admin_grpc_->address());
+  }
+  return Status();
+}
+
+void Daemon::set_ready(const Serving& serving) {
+  api_.set_ready(serving);
+  admin_api_.set_ready(serving);
+  for (const auto& server : {&grpc_, &admin_grpc_})
+    if (*server) (*server)->set_ready(serving);
+}
+
+void Daemon::set_not_ready(const std::string& reason) {
+  api_.set_not_ready(reason);
+  admin_api_.set_not_ready(reason);
+  for (const auto& server : {&grpc_, &admin_grpc_})
+    if (*server) (*server)->set_not_ready(reason);
 }
 
 Status Daemon::failure() const {
@@ -138,8 +178,7 @@ Status Daemon::load() {
   serving.created = unix_now();
   serving.base_bytes = base_->backend->weight_bytes();
   loaded_ = true;
-  api_.set_ready(serving);
-  admin_api_.set_ready(serving);
+  set_ready(serving);
   const EngineStats stats = engine_->stats();
   log_info(
       "ready after {:.1f} s: {} ({}), {:.0f} MiB of weights, {} variants, KV cache of {} tokens, "
@@ -152,16 +191,18 @@ Status Daemon::load() {
 
 void Daemon::drain() {
   const TimePoint deadline = Clock::real().now() + from_seconds(config_.drain_seconds);
-  api_.set_not_ready("The server is shutting down.");
-  admin_api_.set_not_ready("The server is shutting down.");
+  set_not_ready("The server is shutting down.");
   http_->drain();
   if (watcher_) watcher_->stop();
   if (pool_) pool_->stop();
   router_->shutdown(deadline);
   // Cancelled requests still get their last words.
   http_->wait_idle(std::max(deadline, Clock::real().now() + std::chrono::seconds(1)));
+  if (grpc_) grpc_->wait_idle(std::max(deadline, Clock::real().now() + std::chrono::seconds(1)));
   http_->stop();
   if (admin_http_) admin_http_->stop();
+  for (const auto& server : {&grpc_, &admin_grpc_})
+    if (*server) (*server)->stop();
 }
 
 Status check_files(const Config& config) {

@@ -11,6 +11,7 @@
 #include "engine/base_model.h"
 #include "router/folder_watcher.h"
 #include "server/admin/api.h"
+#include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
 #include "server/openai/api.h"
 
@@ -31,12 +32,16 @@ class Daemon {
 
  private:
   explicit Daemon(const Config& config);
+  Status start_grpc();
+  void set_ready(const Serving& serving);
+  void set_not_ready(const std::string& reason);
   Status load();
 
   const Config config_;
   OpenAiApi api_;
   AdminApi admin_api_;
   std::unique_ptr<HttpServer> http_, admin_http_;
+  std::unique_ptr<GrpcServer> grpc_, admin_grpc_;  // null: none configured
   std::unique_ptr<BaseModel> base_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Router> router_;

@@ -15,12 +15,13 @@ bool set_listen(const YAML::Node& node, Config& config) {
 }
 
 // A port alone is one of this machine's.
-bool set_admin_listen(const YAML::Node& node, Config& config) {
+template <std::string Config::*Member>
+bool set_other_listen(const YAML::Node& node, Config& config) {
   if (!node.IsScalar()) return false;
   std::string listen = node.Scalar();
   if (listen.find(':') == std::string::npos) listen = "127.0.0.1:" + listen;
   if (!check_listen(listen).ok()) return false;
-  config.admin_listen = std::move(listen);
+  config.*Member = std::move(listen);
   return true;
 }
 
@@ -62,9 +63,17 @@ const std::vector<Key>& server_keys() {
 
 const std::vector<Key>& admin_keys() {
   static const std::vector<Key> keys = {
-      {"listen", "PORT or ADDRESS:PORT", set_admin_listen},
+      {"listen", "PORT or ADDRESS:PORT", set_other_listen<&Config::admin_listen>},
       {"api_keys", "a list of keys",
        texts([](Config& c) -> std::vector<std::string>& { return c.admin_api_keys; })},
+  };
+  return keys;
+}
+
+const std::vector<Key>& grpc_keys() {
+  static const std::vector<Key> keys = {
+      {"listen", "PORT or ADDRESS:PORT", set_other_listen<&Config::grpc_listen>},
+      {"admin_listen", "PORT or ADDRESS:PORT", set_other_listen<&Config::grpc_admin_listen>},
   };
   return keys;
 }

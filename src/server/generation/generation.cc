@@ -42,6 +42,9 @@ void Generation::start() {
   sink_->on_disconnect([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->client_gone();
   });
+  sink_->on_deadline([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->deadline_passed();
+  });
 }
 
 ApiError Generation::submit_all() {
@@ -252,6 +255,10 @@ void Generation::client_gone() {
   for (const auto& choice : choices_) record.output_tokens += choice->stream.tokens();
   record.finish = "cancelled";
   sink_->client_gone();
+}
+
+void Generation::deadline_passed() {
+  if (!over_) fail(api_error({Code::kDeadlineExceeded, "The request's deadline passed."}));
 }
 
 void Generation::cancel_rest() {

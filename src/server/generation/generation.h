@@ -56,6 +56,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void complete();
   void fail(const ApiError& error);
   void client_gone();
+  void deadline_passed();
   void cancel_rest();
   Piece echo_of(const Choice& choice, const PromptTokens& prompt) const;
   const PromptTokens& prompt_of(size_t index) const {

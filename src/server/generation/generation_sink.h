@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "server/generation/choice_stream.h"
 #include "server/metrics.h"
@@ -41,19 +42,28 @@ class GenerationSink {
   virtual ServerMetrics& metrics() const = 0;
   virtual RequestRecord& record() = 0;
 
-  // Of a stream. A choice begins before its first piece; echo: what of the prompt is repeated. at:
-  // when the piece's last token came.
-  virtual void begin_choice(int32_t index, const Piece& echo,
-                            const std::vector<int32_t>& prompt_ids) = 0;
-  virtual void piece(int32_t index, const Piece& piece, TimePoint at) = 0;
-  virtual void end_choice(int32_t index, const char* finish_reason) = 0;
-  virtual void end_stream(const Usage& usage) = 0;
+  // Called at most once, if the client's deadline passes before the answer is complete: for
+  // protocols that keep it themselves. The engine keeps it too, but between two steps.
+  virtual void on_deadline(std::function<void()>) {}
 
-  virtual void whole(const std::vector<WholeChoice>& choices, const Usage& usage) = 0;
+  // Of a plan that asks for a stream. A choice begins before its first piece; echo: what of the
+  // prompt is repeated. at: when the piece's last token came.
+  virtual void begin_choice(int32_t, const Piece& /*echo*/, const std::vector<int32_t>&) {
+    wrong();
+  }
+  virtual void piece(int32_t, const Piece&, TimePoint /*at*/) { wrong(); }
+  virtual void end_choice(int32_t, const char* /*finish_reason*/) { wrong(); }
+  virtual void end_stream(const Usage&) { wrong(); }
+
+  // Of any other.
+  virtual void whole(const std::vector<WholeChoice>&, const Usage&) { wrong(); }
 
   // The last word: an error, also in the middle of a stream; or nobody listens any more.
   virtual void fail(const ApiError& error) = 0;
   virtual void client_gone() = 0;
+
+ private:
+  static void wrong() { CHECK(false, "an answer in a form that its plan does not ask for"); }
 };
 
 }  // namespace deltad

@@ -1,13 +1,11 @@
 #include "server/openai/tokenize.h"
 
-#include <fmt/format.h>
-
 #include <optional>
 #include <string>
 #include <utility>
 
-#include "server/generation/generation_plan.h"
 #include "server/generation/requests.h"
+#include "server/generation/tokenization.h"
 #include "server/openai/chat_prompt_reader.h"
 #include "server/openai/json_reader.h"
 #include "server/openai/unsupported_fields.h"
@@ -15,24 +13,19 @@
 namespace deltad {
 namespace {
 
-struct TokenizeFields {
-  std::string model;
-  std::optional<std::string> prompt;
-  std::optional<bool> add_special_tokens;
-  bool return_token_strs = false;
-};
-
-const FieldTable<TokenizeFields> kTokenizeTable = {
+const FieldTable<TokenizeRequest> kTokenizeTable = {
     {"model", [](const Json& v, const std::string& p,
-                 TokenizeFields* f) { return read_string(v, p, &f->model); }},
+                 TokenizeRequest* f) { return read_string(v, p, &f->model); }},
     {"prompt", [](const Json& v, const std::string& p,
-                  TokenizeFields* f) { return read_string(v, p, &f->prompt.emplace()); }},
+                  TokenizeRequest* f) { return read_string(v, p, &f->prompt.emplace()); }},
     {"add_special_tokens",
-     [](const Json& v, const std::string& p, TokenizeFields* f) {
+     [](const Json& v, const std::string& p, TokenizeRequest* f) {
        return read_bool(v, p, &f->add_special_tokens.emplace());
      }},
-    {"return_token_strs", [](const Json& v, const std::string& p,
-                             TokenizeFields* f) { return read_bool(v, p, &f->return_token_strs); }},
+    {"return_token_strs",
+     [](const Json& v, const std::string& p, TokenizeRequest* f) {
+       return read_bool(v, p, &f->return_token_strs);
+     }},
 };
 
 struct DetokenizeFields {
@@ -55,43 +48,20 @@ ApiError tokenize(const Serving& serving, std::string_view body, Json* out) {
   Json json;
   RETURN_IF_API_ERROR(parse_json(body, "", &json));
   if (!json.is_object()) return invalid_value("", "The request's body must be a JSON object.");
-  TokenizeFields fields;
-  ChatPromptFields chat;
+  TokenizeRequest request;
   for (const auto& [name, value] : json.items()) {
     FieldFound found = FieldFound::kNo;
-    RETURN_IF_API_ERROR(read_field(kTokenizeTable, name, value, &fields, &found));
-    RETURN_IF_API_ERROR(read_field(chat_prompt_field_table(), name, value, &chat, &found));
+    RETURN_IF_API_ERROR(read_field(kTokenizeTable, name, value, &request, &found));
+    RETURN_IF_API_ERROR(read_field(chat_prompt_field_table(), name, value, &request.chat, &found));
     RETURN_IF_API_ERROR(check_unsupported_field(Endpoint::kChat, name, value, &found));
     if (found == FieldFound::kNo) return unknown_parameter(name, name);
   }
-  const bool is_chat = !chat.messages.is_null();
-  if (is_chat && fields.prompt) {
-    return invalid_value("messages", "give 'prompt' or 'messages', not both.");
-  }
-  if (!is_chat && !fields.prompt) return missing_parameter("prompt");
-  const Result<ModelHandle> model = serving.router->resolve(fields.model);
-  if (!model.ok()) return api_error(model.status());
-
-  std::string text;
-  if (is_chat) {
-    RETURN_IF_API_ERROR(check_chat_prompt(chat));
-    RETURN_IF_API_ERROR(render_chat(chat, *model->text, unix_now(), &text));
-  } else {
-    text = std::move(*fields.prompt);
-  }
-  const Tokenizer& tokenizer = *model->text->tokenizer;
-  EncodeOptions options;
-  options.add_special = fields.add_special_tokens.value_or(!is_chat);
-  const std::vector<int32_t> ids = tokenizer.encode(text, options);
-  (*out)["count"] = ids.size();
+  TokenizeAnswer answer;
+  RETURN_IF_API_ERROR(tokenize(serving, request, &answer));
+  (*out)["count"] = answer.tokens.size();
   (*out)["max_model_len"] = serving.engine->max_context();
-  (*out)["tokens"] = ids;
-  Json strings;
-  if (fields.return_token_strs) {
-    strings = Json::array();
-    for (const int32_t id : ids) strings.push_back(tokenizer.token_text(id));
-  }
-  (*out)["token_strs"] = std::move(strings);
+  (*out)["tokens"] = answer.tokens;
+  (*out)["token_strs"] = request.return_token_strs ? Json(answer.token_strs) : Json();
   return {};
 }
 
@@ -106,16 +76,9 @@ ApiError detokenize(const Serving& serving, std::string_view body, Json* out) {
     if (found == FieldFound::kNo) return unknown_parameter(name, name);
   }
   if (!fields.tokens) return missing_parameter("tokens");
-  const Result<ModelHandle> model = serving.router->resolve(fields.model);
-  if (!model.ok()) return api_error(model.status());
-  const Tokenizer& tokenizer = *model->text->tokenizer;
-  for (const int32_t id : *fields.tokens) {
-    if (id >= tokenizer.vocab_size()) {
-      return invalid_value("tokens", fmt::format("token ids go from 0 to {} for this model.",
-                                                 tokenizer.vocab_size() - 1));
-    }
-  }
-  (*out)["prompt"] = tokenizer.decode(*fields.tokens, false);
+  std::string text;
+  RETURN_IF_API_ERROR(detokenize(serving, fields.model, *fields.tokens, &text));
+  (*out)["prompt"] = text;
   return {};
 }
 

@@ -1,0 +1,118 @@
+#include "server/grpc/grpc_server.h"
+
+#include <fmt/format.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include <mutex>
+
+#include "base/log.h"
+#include "server/grpc/admin_service.h"
+#include "server/grpc/inference_service.h"
+#include "server/grpc/rpc_home.h"
+
+namespace deltad {
+namespace {
+
+// Reflection is the one service that takes a thread for each call, for as long as a client likes.
+constexpr int kReflectionThreads = 8;
+
+// Once, before the first server is built: both are settings of the process.
+void set_up_grpc() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  });
+}
+
+class GrpcServerImpl final : public GrpcServer {
+ public:
+  GrpcServerImpl(const GrpcOptions& options, GrpcRole role, ServerMetrics& metrics)
+      : home_(std::make_shared<RpcHome>(options, metrics)) {
+    if (role == GrpcRole::kAdmin) {
+      service_ = std::make_unique<AdminService>(home_);
+      service_name_ = v1::Admin::service_full_name();
+    } else {
+      service_ = std::make_unique<InferenceService>(home_);
+      service_name_ = v1::Inference::service_full_name();
+    }
+  }
+  ~GrpcServerImpl() override { stop(); }
+
+  Status listen() {
+    set_up_grpc();
+    const GrpcOptions& options = home_->options;
+    const std::string host = options.listen.substr(0, options.listen.rfind(':'));
+    int port = 0;
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // else two daemons share a port
+    builder.SetMaxReceiveMessageSize(static_cast<int>(options.message_bytes));
+    builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+    builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
+    builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
+    grpc::ResourceQuota quota("deltad");
+    quota.SetMaxThreads(kReflectionThreads);
+    builder.SetResourceQuota(quota);
+    builder.RegisterService(service_.get());
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr || port == 0)
+      return unavailable(fmt::format("cannot listen on {} for gRPC: is it taken, or not permitted?",
+                                     options.listen));
+    port_ = static_cast<uint16_t>(port);
+    address_ = fmt::format("{}:{}", host, port);
+    set_serving(false);
+    return Status();
+  }
+
+  void set_ready(const Serving& serving) override {
+    home_->set_ready(serving);
+    set_serving(true);
+  }
+  void set_not_ready(std::string reason) override {
+    home_->set_not_ready(std::move(reason));
+    set_serving(false);
+  }
+
+  uint16_t port() const override { return port_; }
+  std::string address() const override { return address_; }
+  size_t calls() const override { return home_->calls(); }
+  bool wait_idle(TimePoint deadline) override { return home_->wait_idle(deadline); }
+
+  void stop() override {
+    if (server_ == nullptr) return;
+    // Cancels what is left; each call still says its last word on the home's threads.
+    server_->Shutdown(std::chrono::system_clock::now());
+    server_->Wait();
+    server_.reset();
+    home_->aside.stop();
+    home_->threads.stop();
+  }
+
+ private:
+  void set_serving(bool serving) {
+    grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
+    health->SetServingStatus("", serving);
+    health->SetServingStatus(service_name_, serving);
+  }
+
+  const std::shared_ptr<RpcHome> home_;
+  std::unique_ptr<grpc::Service> service_;
+  std::string service_name_;
+  std::unique_ptr<grpc::Server> server_;
+  uint16_t port_ = 0;
+  std::string address_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<GrpcServer>> GrpcServer::start(const GrpcOptions& options, GrpcRole role,
+                                                      ServerMetrics& metrics) {
+  auto server = std::make_unique<GrpcServerImpl>(options, role, metrics);
+  RETURN_IF_ERROR(server->listen());
+  return std::unique_ptr<GrpcServer>(std::move(server));
+}
+
+}  // namespace deltad

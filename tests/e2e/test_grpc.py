@@ -1,0 +1,294 @@
+"""The gRPC services through PyPI's grpcio, with stubs made from proto/ for the test."""
+import contextlib
+import importlib
+import json
+import sys
+import threading
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_status import rpc_status
+from grpc_tools import protoc
+
+from conftest import GOLDEN, ROOT, SLOW, free_port, running, tiny_arguments
+
+PROMPT = [89, 88, 469, 278]
+
+
+class Api:
+    """The stubs, the servers and channels to them."""
+
+
+@pytest.fixture(scope="module")
+def stubs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stubs")
+    files = [str(p) for p in (ROOT / "proto" / "deltad" / "v1").glob("*.proto")]
+    assert protoc.main(["protoc", f"-I{ROOT / 'proto'}", f"--python_out={folder}", f"--grpc_python_out={folder}", *files]) == 0
+    sys.path.insert(0, str(folder))
+    out = Api()
+    for name in ("sampling_pb2", "inference_pb2", "inference_pb2_grpc", "admin_pb2", "admin_pb2_grpc"):
+        setattr(out, name, importlib.import_module(f"deltad.v1.{name}"))
+    return out
+
+
+@contextlib.contextmanager
+def grpc_server(stubs, folder, *arguments, extra=""):
+    port, admin = free_port(), free_port()
+    config = folder / "deltad.yaml"
+    config.write_text(f"server:\n  grpc:\n    listen: {port}\n    admin_listen: {admin}\n{extra}")
+    with running(tiny_arguments("--config", config, *arguments), folder) as server:
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel, grpc.insecure_channel(f"127.0.0.1:{admin}") as admin_channel:
+            api = Api()
+            api.__dict__.update(vars(stubs))
+            api.server, api.channel, api.admin_channel = server, channel, admin_channel
+            api.stub = stubs.inference_pb2_grpc.InferenceStub(channel)
+            api.admin = stubs.admin_pb2_grpc.AdminStub(admin_channel)
+            yield api
+
+
+@pytest.fixture(scope="module")
+def api(stubs, tmp_path_factory):
+    with grpc_server(stubs, tmp_path_factory.mktemp("grpc")) as made:
+        yield made
+
+
+def prompt(api, ids=None, text=None):
+    p = api.inference_pb2.Prompt
+    return p(text=text) if text is not None else p(tokens=api.inference_pb2.TokenIds(ids=ids or PROMPT))
+
+
+def generate(api, model="", stream=False, echo=False, timeout=60, **sampling):
+    request = api.inference_pb2.GenerateRequest(model=model, prompts=[prompt(api)], echo=echo,
+                                                sampling=api.sampling_pb2.SamplingParams(**sampling))
+    return (api.stub.GenerateStream if stream else api.stub.Generate)(request, timeout=timeout * SLOW)
+
+
+def refused(call):
+    """(code, {name of the detail's type: detail})"""
+    with pytest.raises(grpc.RpcError) as error:
+        call()
+    status = rpc_status.from_call(error.value)
+    details = {}
+    for any_detail in status.details if status else []:
+        name = any_detail.type_url.rsplit(".", 1)[1]
+        details[name] = getattr(error_details_pb2, name)()
+        any_detail.Unpack(details[name])
+    return error.value.code(), details
+
+
+SETTINGS = [
+    dict(temperature=0),
+    dict(temperature=0.9, seed=7),
+    dict(temperature=1.3, seed=-3, top_p=0.8),
+    dict(temperature=1.1, seed=11, top_k=5),
+    dict(temperature=1.1, seed=12, min_p=0.05),
+    dict(temperature=0, repetition_penalty=1.7),
+    dict(temperature=0, frequency_penalty=1.5, presence_penalty=0.5),
+    dict(temperature=0.8, seed=5, n=3),
+    dict(temperature=0, logit_bias={5: 100, 9: -100}),
+    dict(temperature=0, stop_token_ids=[278], min_tokens=3),
+    dict(temperature=0, ignore_eos=True, min_tokens=4),
+    dict(temperature=0, logprobs=3),
+    dict(temperature=0, skip_special_tokens=False, include_stop_str_in_output=True),
+    dict(temperature=0, priority=3, add_special_tokens=False),
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: "-".join(s))
+def test_http_and_grpc_give_the_same_tokens(api, settings):
+    settings = dict(settings, max_tokens=12, return_token_ids=True)
+    for model in ("", "row"):
+        body = dict(settings, model=model or "llama", prompt=PROMPT)
+        if "logit_bias" in body:
+            body["logit_bias"] = {str(k): v for k, v in body["logit_bias"].items()}
+        status, http = api.server.post("/v1/completions", body)
+        assert status == 200, http
+        answer = generate(api, model, **settings)
+        assert answer.model == http["model"]
+        assert len(answer.choices) == len(http["choices"])
+        for ours, theirs in zip(answer.choices, http["choices"]):
+            assert list(ours.token_ids) == theirs["token_ids"]
+            assert ours.text == theirs["text"]
+            assert api.inference_pb2.FinishReason.Name(ours.finish_reason) == "FINISH_REASON_" + theirs["finish_reason"].upper()
+            if "logprobs" in settings:
+                assert [t.token for t in ours.logprobs] == theirs["logprobs"]["tokens"]
+                assert [t.logprob for t in ours.logprobs] == pytest.approx(theirs["logprobs"]["token_logprobs"], abs=1e-6)
+        assert answer.usage.completion_tokens == http["usage"]["completion_tokens"]
+        assert answer.usage.prompt_tokens == http["usage"]["prompt_tokens"]
+
+
+def test_every_parameter_is_compared(api):
+    compared = {name for settings in SETTINGS for name in settings} | {"max_tokens", "return_token_ids", "stop"}
+    assert compared == set(api.sampling_pb2.SamplingParams.DESCRIPTOR.fields_by_name)
+
+
+def test_stop_strings(api):
+    whole = generate(api, temperature=0, max_tokens=16, ignore_eos=True).choices[0].text
+    stop = whole[len(whole) // 2:][:2]
+    cut = generate(api, temperature=0, max_tokens=16, ignore_eos=True, stop=[stop]).choices[0]
+    assert cut.text == whole[:whole.index(stop)]
+    http = api.server.post("/v1/completions", {"prompt": PROMPT, "temperature": 0, "max_tokens": 16, "ignore_eos": True, "stop": [stop]})
+    assert http[1]["choices"][0]["text"] == cut.text
+
+
+def test_a_stream_is_its_whole_answer(api):
+    settings = dict(temperature=0.7, seed=3, n=2, max_tokens=20, return_token_ids=True, ignore_eos=True)
+    whole = generate(api, **settings)
+    events = list(generate(api, stream=True, **settings))
+    kinds = [e.WhichOneof("event") for e in events]
+    assert kinds[0] == "start" and kinds.count("start") == 1
+    assert kinds[-1] == "usage" and kinds.count("end") == 2
+    for choice in whole.choices:
+        deltas = [e.delta for e in events if e.WhichOneof("event") == "delta" and e.delta.index == choice.index]
+        assert "".join(d.text for d in deltas) == choice.text
+        assert [i for d in deltas for i in d.token_ids] == list(choice.token_ids)
+        assert list(deltas[0].prompt_token_ids) == PROMPT
+    assert events[-1].usage == whole.usage
+
+
+def test_tokenize_detokenize_models(api):
+    tokens = api.stub.Tokenize(api.inference_pb2.TokenizeRequest(prompt="hello", return_token_strs=True))
+    http = api.server.post("/tokenize", {"prompt": "hello", "return_token_strs": True})[1]
+    assert list(tokens.tokens) == http["tokens"] and list(tokens.token_strs) == http["token_strs"]
+    text = api.stub.Detokenize(api.inference_pb2.DetokenizeRequest(tokens=tokens.tokens)).prompt
+    assert text == api.server.post("/detokenize", {"tokens": http["tokens"]})[1]["prompt"]
+    models = api.stub.ListModels(api.inference_pb2.ListModelsRequest()).models
+    listed = json.loads(api.server.get("/v1/models")[2])["data"]
+    assert [m.id for m in models] == [m["id"] for m in listed]
+    assert not models[0].HasField("parent") and models[1].parent == models[0].id
+
+
+@pytest.mark.parametrize("settings, field", [
+    (dict(temperature=3), "sampling.temperature"), (dict(top_p=0), "sampling.top_p"), (dict(n=0), "sampling.n"),
+    (dict(max_tokens=-1), "sampling.max_tokens"), (dict(logprobs=21), "sampling.logprobs"),
+    (dict(logit_bias={4_000_000: 1}), "sampling.logit_bias"), (dict(stop=[""]), "sampling.stop[0]"),
+    (dict(max_tokens=2, min_tokens=3), "sampling.min_tokens"), (dict(max_tokens=10**9), "sampling.max_tokens")])
+def test_a_bad_field_is_named(api, settings, field):
+    for stream in (False, True):
+        code, details = refused(lambda: list(generate(api, stream=True, **settings)) if stream else generate(api, **settings))
+        assert code == grpc.StatusCode.INVALID_ARGUMENT
+        assert [v.field for v in details["BadRequest"].field_violations] == [field]
+        assert details["ErrorInfo"].domain == "deltad"
+
+
+def test_other_errors(api):
+    code, details = refused(lambda: generate(api, model="nobody"))
+    assert code == grpc.StatusCode.NOT_FOUND and details["ErrorInfo"].reason == "MODEL_NOT_FOUND"
+    code, details = refused(lambda: api.stub.Generate(api.inference_pb2.GenerateRequest()))
+    assert code == grpc.StatusCode.INVALID_ARGUMENT and details["BadRequest"].field_violations[0].field == "prompts"
+    chat = api.inference_pb2.ChatRequest(messages=[api.inference_pb2.ChatMessage(role="nobody", content="x")])
+    code, details = refused(lambda: api.stub.Chat(chat))
+    assert code == grpc.StatusCode.INVALID_ARGUMENT and details["BadRequest"].field_violations[0].field == "messages[0].role"
+    generate(api, max_tokens=1)  # and it goes on
+
+
+def test_the_request_id_is_kept_or_made(api):
+    request = api.inference_pb2.ListModelsRequest()
+    call = api.stub.ListModels.with_call(request, metadata=[("x-request-id", "mine-1")])[1]
+    assert ("x-request-id", "mine-1") in [tuple(m) for m in call.initial_metadata()]
+    call = api.stub.ListModels.with_call(request)[1]
+    assert dict(call.initial_metadata())["x-request-id"].startswith("req-")
+
+
+def test_health_and_reflection(api):
+    for channel, service in ((api.channel, "deltad.v1.Inference"), (api.admin_channel, "deltad.v1.Admin")):
+        health = health_pb2_grpc.HealthStub(channel)
+        for name in ("", service):
+            assert health.Check(health_pb2.HealthCheckRequest(service=name)).status == health_pb2.HealthCheckResponse.SERVING
+        reflection = reflection_pb2_grpc.ServerReflectionStub(channel)
+        ask = reflection_pb2.ServerReflectionRequest
+        services, symbol = reflection.ServerReflectionInfo(iter([ask(list_services=""), ask(file_containing_symbol=service)]))
+        listed = {s.name for s in services.list_services_response.service}
+        assert {service, "grpc.health.v1.Health"} <= listed
+        # Each role on its own listener only.
+        assert len({"deltad.v1.Inference", "deltad.v1.Admin"} & listed) == 1
+        assert symbol.file_descriptor_response.file_descriptor_proto
+
+
+def engine_is_idle(api):
+    return api.server.metric("vllm:num_requests_running") == 0 and api.server.metric("vllm:num_requests_waiting") == 0
+
+
+LONG = dict(temperature=0, max_tokens=240, ignore_eos=True)
+
+
+def test_cancellation_frees_the_request(api):
+    stream = generate(api, stream=True, n=16, **LONG)
+    next(stream)
+    stream.cancel()
+    api.server.wait_for(lambda: engine_is_idle(api), what="the cancelled request to end")
+
+
+def test_a_deadline_ends_the_request(api):
+    with pytest.raises(grpc.RpcError) as error:
+        list(generate(api, stream=True, n=64, timeout=0.05 / SLOW, **LONG))
+    assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    api.server.wait_for(lambda: engine_is_idle(api), what="the expired request to end")
+
+
+def test_the_server_s_own_bound_on_time_is_a_deadline(stubs, tmp_path):
+    # The client has none: the status comes from the server.
+    with grpc_server(stubs, tmp_path, extra="  request_seconds: 0.05\n") as api:
+        request = api.inference_pb2.GenerateRequest(prompts=[prompt(api)], sampling=api.sampling_pb2.SamplingParams(n=128, **LONG))
+        with pytest.raises(grpc.RpcError) as error:
+            api.stub.Generate(request)
+        assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        api.server.wait_for(lambda: engine_is_idle(api), what="the expired request to end")
+
+
+def test_keys(stubs, tmp_path):
+    with grpc_server(stubs, tmp_path, extra="  api_keys: [secret]\n  admin: {api_keys: [root]}\n") as api:
+        request = api.inference_pb2.ListModelsRequest()
+        variants = api.admin_pb2.ListVariantsRequest()
+        for call, ask, right, wrong in ((api.stub.ListModels, request, "secret", "root"), (api.admin.ListVariants, variants, "root", "secret")):
+            for metadata in ([], [("authorization", "Bearer " + wrong)], [("authorization", right)]):
+                assert refused(lambda m=metadata: call(ask, metadata=m))[0] == grpc.StatusCode.UNAUTHENTICATED
+            call(ask, metadata=[("authorization", "Bearer " + right)])
+
+
+def test_draining(stubs, tmp_path):
+    with grpc_server(stubs, tmp_path, extra="  drain_seconds: 30\n") as api:
+        health = health_pb2_grpc.HealthStub(api.channel)
+        watched = []
+        watching = health.Watch(health_pb2.HealthCheckRequest(service="deltad.v1.Inference"))
+
+        def watch():
+            with contextlib.suppress(grpc.RpcError):
+                for answer in watching:
+                    watched.append(answer.status)
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        api.server.wait_for(lambda: watched == [health_pb2.HealthCheckResponse.SERVING], what="health to be watched")
+        stream = generate(api, stream=True, n=32, **LONG)
+        next(stream)
+        api.server.process.terminate()
+        api.server.wait_for(lambda: watched[-1] == health_pb2.HealthCheckResponse.NOT_SERVING, what="health to flip")
+        assert refused(lambda: generate(api, max_tokens=1))[0] == grpc.StatusCode.UNAVAILABLE
+        assert [e.WhichOneof("event") for e in stream][-1] == "usage"  # it ends well
+        thread.join()
+
+
+def test_admin(api):
+    a = api.admin_pb2
+    path = str(GOLDEN / "variants" / "llama" / "llama-row-2.delta.safetensors")
+    made = api.admin.AddVariant(a.AddVariantRequest(name="org/new", path=path, rate_limit=a.RateLimit(requests_per_second=50, burst=60)))
+    assert made.variant.name == "org/new" and made.variant.rate_limit.burst == 60 and not made.variant.pinned
+    assert api.admin.PinVariant(a.PinVariantRequest(name="org/new")).variant.pinned
+    api.server.wait_for(lambda: api.admin.GetVariant(a.GetVariantRequest(name="org/new")).variant.state == "resident", what="residency")
+    assert generate(api, "org/new", max_tokens=2).model == "org/new"
+    assert api.admin.GetCache(a.GetCacheRequest()).device.used_bytes > 0
+    assert refused(lambda: api.admin.AddVariant(a.AddVariantRequest(name="org/new", path=path)))[0] == grpc.StatusCode.FAILED_PRECONDITION
+    assert refused(lambda: api.admin.EvictVariant(a.EvictVariantRequest(name="org/new")))[0] == grpc.StatusCode.FAILED_PRECONDITION
+    code, details = refused(lambda: api.admin.AddVariant(a.AddVariantRequest(name="x", path="relative")))
+    assert code == grpc.StatusCode.INVALID_ARGUMENT and details["BadRequest"].field_violations[0].field == "path"
+    assert not api.admin.UnpinVariant(a.UnpinVariantRequest(name="org/new")).variant.pinned
+    assert not api.admin.SetRateLimit(a.SetRateLimitRequest(name="org/new")).variant.HasField("rate_limit")
+    assert api.admin.ReplaceVariant(a.ReplaceVariantRequest(name="org/new", path=path)).variant.path == path
+    assert "org/new" in {v.name for v in api.admin.ListVariants(a.ListVariantsRequest()).variants}
+    api.admin.RemoveVariant(a.RemoveVariantRequest(name="org/new"))
+    assert refused(lambda: api.admin.GetVariant(a.GetVariantRequest(name="org/new")))[0] == grpc.StatusCode.NOT_FOUND
+    assert refused(lambda: api.admin.GetPool(a.GetPoolRequest()))[0] == grpc.StatusCode.NOT_FOUND
