@@ -2,10 +2,12 @@
 import contextlib
 import importlib
 import json
+import pathlib
 import sys
 import threading
 
 import grpc
+import grpc_tools
 import pytest
 from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -26,7 +28,8 @@ class Api:
 def stubs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stubs")
     files = [str(p) for p in (ROOT / "proto" / "deltad" / "v1").glob("*.proto")]
-    assert protoc.main(["protoc", f"-I{ROOT / 'proto'}", f"--python_out={folder}", f"--grpc_python_out={folder}", *files]) == 0
+    known = pathlib.Path(grpc_tools.__file__).parent / "_proto"
+    assert protoc.main(["protoc", f"-I{ROOT / 'proto'}", f"-I{known}", f"--python_out={folder}", f"--grpc_python_out={folder}", *files]) == 0
     sys.path.insert(0, str(folder))
     out = Api()
     for name in ("sampling_pb2", "inference_pb2", "inference_pb2_grpc", "admin_pb2", "admin_pb2_grpc"):
@@ -118,6 +121,32 @@ def test_http_and_grpc_give_the_same_tokens(api, settings):
                 assert [t.logprob for t in ours.logprobs] == pytest.approx(theirs["logprobs"]["token_logprobs"], abs=1e-6)
         assert answer.usage.completion_tokens == http["usage"]["completion_tokens"]
         assert answer.usage.prompt_tokens == http["usage"]["prompt_tokens"]
+
+
+def test_chat_gives_the_same_tokens_as_over_http(api):
+    turns = [("system", "Be brief."), ("user", "hello there"), ("assistant", "yes"), ("user", "and now")]
+    for extra in ({}, {"continue_final_message": True}, {"add_generation_prompt": False}, {"chat_template_kwargs": {"a": 1, "b": [True, "x"]}}):
+        settings = dict(temperature=0.9, seed=4, max_tokens=10, return_token_ids=True)
+        status, http = api.server.post("/v1/chat/completions", dict(
+            settings, messages=[{"role": r, "content": c} for r, c in turns], **extra))
+        assert status == 200, http
+        request = api.inference_pb2.ChatRequest(messages=[api.inference_pb2.ChatMessage(role=r, content=c) for r, c in turns],
+                                                sampling=api.sampling_pb2.SamplingParams(**settings), **extra)
+        answer = api.stub.Chat(request)
+        assert list(answer.choices[0].prompt_token_ids) == http["prompt_token_ids"]
+        assert list(answer.choices[0].token_ids) == http["choices"][0]["token_ids"]
+        assert answer.choices[0].text == http["choices"][0]["message"]["content"]
+        deltas = [e.delta for e in api.stub.ChatStream(request) if e.WhichOneof("event") == "delta"]
+        assert "".join(d.text for d in deltas) == answer.choices[0].text
+
+
+def test_echo(api):
+    settings = dict(temperature=0, max_tokens=5, logprobs=2)
+    http = api.server.post("/v1/completions", dict(settings, prompt=PROMPT, echo=True))[1]["choices"][0]
+    ours = generate(api, echo=True, **settings).choices[0]
+    assert ours.text == http["text"]
+    assert [t.text_offset for t in ours.logprobs] == http["logprobs"]["text_offset"]
+    assert not ours.logprobs[0].HasField("logprob")
 
 
 def test_every_parameter_is_compared(api):
@@ -220,6 +249,17 @@ def test_cancellation_frees_the_request(api):
     next(stream)
     stream.cancel()
     api.server.wait_for(lambda: engine_is_idle(api), what="the cancelled request to end")
+
+
+def test_a_slow_reader_loses_its_own_stream_only(api):
+    slow = generate(api, stream=True, n=128, logprobs=20, **LONG)
+    next(slow)  # and no more: what is made waits for it, up to the bound
+    generate(api, max_tokens=4, temperature=0)
+    api.server.wait_for(lambda: engine_is_idle(api), seconds=60, what="the unread stream to be cut")
+    with pytest.raises(grpc.RpcError) as error:
+        list(slow)
+    assert error.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    generate(api, max_tokens=4, temperature=0)
 
 
 def test_a_deadline_ends_the_request(api):
