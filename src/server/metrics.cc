@@ -1,6 +1,9 @@
 #include "server/metrics.h"
 
+#include <fmt/format.h>
+
 #include <iterator>
+#include <set>
 
 #include "server/engine_metrics.h"
 #include "server/pool_metrics.h"
@@ -212,13 +215,17 @@ void ServerMetrics::render_models(const MetricsSnapshot& snapshot, PrometheusTex
 }
 
 void ServerMetrics::render_vllm(const MetricsSnapshot& snapshot, PrometheusText& out) const {
-  std::string running, waiting;
-  for (const auto& [name, in_use] : in_use_) {
-    if (name.empty()) continue;
-    if (in_use.running > 0) running += (running.empty() ? "" : ",") + name;
-    if (in_use.waiting > 0) waiting += (waiting.empty() ? "" : ",") + name;
-  }
-  render_vllm_names(snapshot, running, waiting, out);
+  // The protocol's running ones are loaded and ready, asked for right now or not: what the endpoint
+  // picker goes by. Those that wait are asked for and not there yet.
+  std::set<std::string> running, waiting;
+  for (const VariantRow& row : snapshot.router.rows)
+    if (row.device > 0) running.insert(row.name);
+  for (const auto& [name, in_use] : in_use_)
+    if (!name.empty() && in_use.running > 0) running.insert(name);
+  for (const auto& [name, in_use] : in_use_)
+    if (!name.empty() && in_use.waiting > 0 && !running.contains(name)) waiting.insert(name);
+  render_vllm_names(snapshot, fmt::format("{}", fmt::join(running, ",")),
+                    fmt::format("{}", fmt::join(waiting, ",")), out);
 }
 
 }  // namespace deltad

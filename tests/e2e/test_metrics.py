@@ -37,17 +37,26 @@ def test_what_the_cache_did_is_on_the_page(tmp_path):
             assert LINE.match(line), line
 
 
-def test_variants_in_use_under_vllms_name(tmp_path):
+def test_variants_in_memory_under_vllms_name(tmp_path):
     files = GOLDEN / "variants" / "llama"
-    with running(["--base", TINY, "--variant", f"a={files}/llama-row-1.delta.safetensors",
+    config = tmp_path / "small.yaml"
+    config.write_text("variant_cache: {memory: 150KiB}\n")  # one variant
+    with running(["--base", TINY, "--config", config, "--variant", f"a={files}/llama-row-1.delta.safetensors",
                   "--variant", f"b={files}/llama-matrix-1.delta.safetensors"], tmp_path) as server:
         def info():
-            return re.search(r"^vllm:lora_requests_info\{(.*)\} ", server.get("/metrics")[2], re.M).group(1)
+            found = re.findall(r'^vllm:lora_requests_info\{max_lora="(.*)",running_lora_adapters="(.*)",waiting_lora_adapters="(.*)"\} ',
+                               server.get("/metrics")[2], re.M)
+            assert len(found) == 1
+            return found[0]
 
+        assert info() == ("1", "", "")
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30 * SLOW)
         body = {"model": "a", "prompt": [5, 6, 7], "max_tokens": 450, "ignore_eos": True, "stream": True}
         connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
         connection.getresponse().readline()
-        assert info() == 'max_lora="2",running_lora_adapters="a",waiting_lora_adapters=""'
+        assert info() == ("1", "a", "")
         connection.close()
-        server.wait_for(lambda: info() == 'max_lora="2",running_lora_adapters="",waiting_lora_adapters=""', what="nothing in use")
+        server.wait_for(lambda: server.metric("deltad_model_running") == 0, what="nothing in use")
+        assert info() == ("1", "a", "")  # loaded and idle: still where a request for it should go
+        assert server.post("/v1/completions", {"model": "b", "prompt": [5, 6, 7], "max_tokens": 2})[0] == 200
+        assert info() == ("1", "b", "")
