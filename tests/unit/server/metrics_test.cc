@@ -68,22 +68,27 @@ TEST_F(MetricsTest, EngineVariantsAndTheGatewaysNames) {
   EXPECT_EQ(sample(text, R"(deltad_variant_load_seconds{variant="math"})"), 0.25);
 }
 
-TEST_F(MetricsTest, VariantsInUse) {
+TEST_F(MetricsTest, VariantsInMemoryAndWaitedFor) {
   const auto info = [this] {
     const std::string text = page();
     const size_t at = text.find("\nvllm:lora_requests_info{") + 1;
     return text.substr(at, text.find("}", at) - at);
   };
+  // math is in memory, org/poet on the disk.
+  EXPECT_EQ(info(), R"(vllm:lora_requests_info{max_lora="2",running_lora_adapters="math",)"
+                    R"(waiting_lora_adapters="")");
   chat(R"("model":"math")");
   const auto poet = chat(R"("model":"org/poet")");
   chat(R"("model":"base")");
+  EXPECT_EQ(info(), R"(vllm:lora_requests_info{max_lora="2",running_lora_adapters="math",)"
+                    R"(waiting_lora_adapters="org/poet")");
   router_.token(1, 'a');
   poet->pump();
-  EXPECT_EQ(info(), R"(vllm:lora_requests_info{max_lora="2",running_lora_adapters="org/poet",)"
-                    R"(waiting_lora_adapters="math")");
+  EXPECT_EQ(info(), R"(vllm:lora_requests_info{max_lora="2",running_lora_adapters="math,org/poet",)"
+                    R"(waiting_lora_adapters="")");
   give(poet, 1, "");
-  EXPECT_EQ(info(), R"(vllm:lora_requests_info{max_lora="2",running_lora_adapters="",)"
-                    R"(waiting_lora_adapters="math")");
+  EXPECT_EQ(info(), R"(vllm:lora_requests_info{max_lora="2",running_lora_adapters="math",)"
+                    R"(waiting_lora_adapters="")");
 }
 
 TEST_F(MetricsTest, ModelsAreBoundedAndTheRestIsOneRow) {
