@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "delta/checkpoint_text.h"
 #include "delta/loader.h"
-#include "server/openai/generation_plan.h"
+#include "server/generation/generation_plan.h"
 
 namespace deltad {
 namespace {

@@ -13,7 +13,8 @@
 #include "server/admin/routes.h"
 #include "server/exchange.h"
 #include "server/metrics.h"
-#include "server/openai/generation_plan.h"
+#include "server/openai/errors.h"
+#include "server/serving.h"
 
 namespace deltad {
 

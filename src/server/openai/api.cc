@@ -4,8 +4,11 @@
 
 #include "base/log.h"
 #include "server/api_keys.h"
+#include "server/generation/generation.h"
+#include "server/openai/chat_request.h"
+#include "server/openai/completion_request.h"
 #include "server/openai/cors.h"
-#include "server/openai/generation.h"
+#include "server/openai/generation_reply.h"
 #include "server/openai/ids.h"
 #include "server/openai/models.h"
 #include "server/openai/routes.h"
@@ -31,9 +34,9 @@ struct Job {
 
   void prepare() {
     if (route == Route::kChat) {
-      error = plan_chat(serving, request.body, &plan);
+      error = prepare_chat();
     } else if (route == Route::kCompletions) {
-      error = plan_completion(serving, request.body, &plan);
+      error = prepare_completion();
     } else if (route == Route::kTokenize) {
       error = tokenize(serving, request.body, &json);
     } else {
@@ -42,13 +45,24 @@ struct Job {
     request.body = std::string();
   }
 
+  ApiError prepare_chat() {
+    ChatRequest chat;
+    RETURN_IF_API_ERROR(parse_chat_request(request.body, &chat));
+    return plan_chat(serving, std::move(chat), &plan);
+  }
+  ApiError prepare_completion() {
+    CompletionRequest completion;
+    RETURN_IF_API_ERROR(parse_completion_request(request.body, &completion));
+    return plan_completion(serving, std::move(completion), &plan);
+  }
+
   void finish() {
     if (error) {
       reply->error(error);
     } else if (route == Route::kChat || route == Route::kCompletions) {
-      const auto generation =
-          std::make_shared<Generation>(serving, std::move(plan), std::move(reply), random_seed());
-      generation->start();
+      auto sink = std::make_unique<GenerationReply>(plan, std::move(reply));
+      std::make_shared<Generation>(serving, std::move(plan), std::move(sink), random_seed())
+          ->start();
     } else {
       reply->json(200, json);
     }

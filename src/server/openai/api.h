@@ -11,8 +11,8 @@
 #include "base/mutex.h"
 #include "server/exchange.h"
 #include "server/metrics.h"
-#include "server/openai/generation_plan.h"
 #include "server/openai/reply.h"
+#include "server/serving.h"
 
 namespace deltad {
 

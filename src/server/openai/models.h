@@ -4,7 +4,7 @@
 #include <string>
 
 #include "server/openai/errors.h"
-#include "server/openai/generation_plan.h"
+#include "server/serving.h"
 
 namespace deltad {
 

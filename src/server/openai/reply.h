@@ -11,15 +11,9 @@
 #include "server/exchange.h"
 #include "server/metrics.h"
 #include "server/openai/errors.h"
+#include "server/request_record.h"
 
 namespace deltad {
-
-struct RequestRecord {  // for the log line
-  std::string model;
-  int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
-  double queue = -1, first_token = -1;  // seconds; negative: it never got there
-  std::string finish;
-};
 
 class Reply {
  public:

@@ -6,6 +6,9 @@
 #include <string>
 #include <utility>
 
+#include "server/generation/generation_plan.h"
+#include "server/generation/requests.h"
+#include "server/openai/chat_prompt_reader.h"
 #include "server/openai/json_reader.h"
 #include "server/openai/unsupported_fields.h"
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "server/openai/errors.h"
-#include "server/openai/generation_plan.h"
+#include "server/serving.h"
 
 namespace deltad {
 

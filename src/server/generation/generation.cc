@@ -1,10 +1,9 @@
-#include "server/openai/generation.h"
+#include "server/generation/generation.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
-
-#include "server/openai/ids.h"
 
 namespace deltad {
 namespace {
@@ -13,21 +12,12 @@ double since(TimePoint from, TimePoint to) { return to == TimePoint{} ? -1 : sec
 
 }  // namespace
 
-Generation::Generation(const Serving& serving, GenerationPlan plan, std::unique_ptr<Reply> reply,
-                       uint64_t seed)
+Generation::Generation(const Serving& serving, GenerationPlan plan,
+                       std::unique_ptr<GenerationSink> sink, uint64_t seed)
     : serving_(serving),
       plan_(std::move(plan)),
-      reply_(std::move(reply)),
+      sink_(std::move(sink)),
       sampling_(sampling_params(plan_.sampling, plan_.model.text->defaults, seed)) {
-  AnswerHead head;
-  head.id = random_id(plan_.chat ? "chatcmpl-" : "cmpl-");
-  head.model = plan_.model.name;
-  head.created = unix_now();
-  head.logprobs = plan_.top_logprobs >= 0;
-  head.token_ids = plan_.sampling.return_token_ids;
-  format_ =
-      plan_.chat ? make_chat_format(std::move(head)) : make_completion_format(std::move(head));
-
   ChoiceOptions options;
   options.stop = plan_.sampling.stop;
   options.skip_special = plan_.sampling.skip_special_tokens;
@@ -42,14 +32,14 @@ Generation::Generation(const Serving& serving, GenerationPlan plan, std::unique_
 }
 
 void Generation::start() {
-  reply_->record().model = plan_.model.name;
+  sink_->record().model = plan_.model.name;
   for (const PromptTokens& prompt : plan_.prompts) {
     usage_.prompt_tokens += static_cast<int64_t>(prompt.ids.size());
   }
   if (const ApiError error = submit_all()) return fail(error);
-  reply_->metrics().path(PathPart::kSubmit, seconds(Clock::real().now() - reply_->received()));
+  sink_->metrics().path(PathPart::kSubmit, seconds(Clock::real().now() - sink_->received()));
   // Weak: while sequences run, their events keep this alive.
-  reply_->exchange()->on_disconnect([weak = weak_from_this()] {
+  sink_->on_disconnect([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->client_gone();
   });
 }
@@ -61,7 +51,7 @@ ApiError Generation::submit_all() {
         serving_.router->submit(plan_.model, make_request(submitted_));
     if (!ticket.ok()) return api_error(ticket.status());
     choices_[submitted_]->ticket = *ticket;
-    reply_->metrics().submitted(variant);
+    sink_->metrics().submitted(variant);
   }
   return {};
 }
@@ -70,8 +60,8 @@ Request Generation::make_request(size_t index) {
   const SamplingFields& fields = plan_.sampling;
   const PromptTokens& prompt = prompt_of(index);
   Request request;
-  request.id = choices_.size() == 1 ? reply_->request_id()
-                                    : fmt::format("{}/{}", reply_->request_id(), index);
+  request.id =
+      choices_.size() == 1 ? sink_->request_id() : fmt::format("{}/{}", sink_->request_id(), index);
   request.follows = index > 0;
   request.prompt = prompt.ids;
   request.sampling = sampling_;
@@ -87,11 +77,13 @@ Request Generation::make_request(size_t index) {
   request.logprobs = plan_.top_logprobs;
   if (plan_.echo) request.prompt_logprobs = plan_.top_logprobs;
   request.priority = fields.priority;
-  request.received = reply_->received();
+  request.received = sink_->received();
+  request.deadline = plan_.deadline;
   if (serving_.request_seconds > 0)
-    request.deadline = request.received + from_seconds(serving_.request_seconds);
+    request.deadline =
+        std::min(request.deadline, request.received + from_seconds(serving_.request_seconds));
   request.on_event = [self = shared_from_this(), index](const TokenEvent& event) {
-    self->reply_->exchange()->post(
+    self->sink_->post(
         [self, index, event, at = Clock::real().now()] { self->on_event(index, event, at); });
   };
   return request;
@@ -113,7 +105,7 @@ void Generation::on_token(size_t index, const TokenEvent& event, TimePoint at) {
   Choice& choice = *choices_[index];
   if (!choice.started) {
     choice.started = true;
-    reply_->metrics().started(plan_.model.is_base ? std::string() : plan_.model.name);
+    sink_->metrics().started(plan_.model.is_base ? std::string() : plan_.model.name);
   }
   if (over_ || choice.closed) return;
   choice.stream.push(event);
@@ -157,7 +149,7 @@ void Generation::account(size_t index, const TokenEvent& event) {
   if (index % static_cast<size_t>(plan_.sampling.n) == 0) {
     usage_.cached_tokens += event.cached_tokens;
   }
-  const TimePoint received = reply_->received();
+  const TimePoint received = sink_->received();
   GenerationFigures figures;
   figures.variant = plan_.model.is_base ? std::string() : plan_.model.name;
   figures.prompt_tokens = event.prompt_tokens;
@@ -166,9 +158,9 @@ void Generation::account(size_t index, const TokenEvent& event) {
   figures.queue = since(received, event.admitted);
   figures.first_token = since(received, event.first_token);
   figures.total = seconds(Clock::real().now() - received);
-  reply_->metrics().ended(figures, choices_[index]->started);
+  sink_->metrics().ended(figures, choices_[index]->started);
 
-  RequestRecord& record = reply_->record();
+  RequestRecord& record = sink_->record();
   if (record.queue < 0 || (figures.queue >= 0 && figures.queue < record.queue)) {
     record.queue = figures.queue;
   }
@@ -178,16 +170,12 @@ void Generation::account(size_t index, const TokenEvent& event) {
   }
 }
 
-// Of a stream: the header, if it is the first, and the choice's first chunk.
 void Generation::begin_choice(size_t index) {
   Choice& choice = *choices_[index];
   if (choice.begun) return;
   choice.begun = true;
-  if (!reply_->streaming()) reply_->begin_events();
   const PromptTokens& prompt = prompt_of(index);
-  const Json first =
-      format_->begin(static_cast<int32_t>(index), echo_of(choice, prompt), prompt.ids);
-  if (!first.is_null()) reply_->event(first);
+  sink_->begin_choice(static_cast<int32_t>(index), echo_of(choice, prompt), prompt.ids);
 }
 
 Piece Generation::echo_of(const Choice& choice, const PromptTokens& prompt) const {
@@ -215,10 +203,7 @@ void Generation::send_piece(size_t index, TimePoint at, bool at_end) {
       (piece.ids.empty() || !plan_.sampling.return_token_ids)) {
     return;
   }
-  ServerMetrics& metrics = reply_->metrics();
-  reply_->event(format_->chunk(static_cast<int32_t>(index), piece), [&metrics, at] {
-    metrics.path(PathPart::kWrite, seconds(Clock::real().now() - at));
-  });
+  sink_->piece(static_cast<int32_t>(index), piece, at);
 }
 
 void Generation::close_choice(size_t index, const char* reason) {
@@ -226,23 +211,17 @@ void Generation::close_choice(size_t index, const char* reason) {
   choice.closed = true;
   choice.finish_reason = reason;
   usage_.completion_tokens += choice.stream.tokens();
-  if (plan_.sampling.stream) {
-    reply_->event(format_->end(static_cast<int32_t>(index), reason));
-  }
+  if (plan_.sampling.stream) sink_->end_choice(static_cast<int32_t>(index), reason);
 }
 
 void Generation::complete() {
   over_ = true;
-  RequestRecord& record = reply_->record();
+  RequestRecord& record = sink_->record();
   record.prompt_tokens = usage_.prompt_tokens;
   record.cached_tokens = usage_.cached_tokens;
   record.output_tokens = usage_.completion_tokens;
   record.finish = finish_reasons();
-  if (plan_.sampling.stream) {
-    if (plan_.sampling.include_usage) reply_->event(format_->usage_chunk(usage_));
-    reply_->end_events();
-    return;
-  }
+  if (plan_.sampling.stream) return sink_->end_stream(usage_);
   std::vector<WholeChoice> whole(choices_.size());
   for (size_t i = 0; i < choices_.size(); ++i) {
     const PromptTokens& prompt = prompt_of(i);
@@ -251,32 +230,28 @@ void Generation::complete() {
     whole[i].finish_reason = choices_[i]->finish_reason;
     whole[i].prompt_ids = &prompt.ids;
   }
-  reply_->json(200, format_->whole(whole, usage_));
+  sink_->whole(whole, usage_);
 }
 
 void Generation::fail(const ApiError& error) {
   over_ = true;
   cancel_rest();
-  RequestRecord& record = reply_->record();
+  RequestRecord& record = sink_->record();
   record.prompt_tokens = usage_.prompt_tokens;
   record.finish = "error";
-  if (reply_->streaming()) {
-    reply_->end_events_with(error);
-  } else {
-    reply_->error(error);
-  }
+  sink_->fail(error);
 }
 
 void Generation::client_gone() {
   if (over_) return;
   over_ = true;
   cancel_rest();
-  RequestRecord& record = reply_->record();
+  RequestRecord& record = sink_->record();
   record.prompt_tokens = usage_.prompt_tokens;
   record.output_tokens = 0;
   for (const auto& choice : choices_) record.output_tokens += choice->stream.tokens();
   record.finish = "cancelled";
-  reply_->client_gone();
+  sink_->client_gone();
 }
 
 void Generation::cancel_rest() {

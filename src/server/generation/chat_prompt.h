@@ -1,12 +1,12 @@
-// ChatPrompt: from a chat's messages to the prompt's text, for /v1/chat/completions and /tokenize.
-// Any thread.
+// ChatPrompt: from a chat's messages to the prompt's text, whatever protocol they came by. Any
+// thread.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 
-#include "server/openai/field_reader.h"
+#include "server/openai/errors.h"
 #include "text/text_assets.h"
 
 namespace deltad {
@@ -18,8 +18,7 @@ struct ChatPromptFields {
   Json template_kwargs = Json::object();      // chat_template_kwargs
 };
 
-// messages, add_generation_prompt, continue_final_message, chat_template_kwargs.
-const FieldTable<ChatPromptFields>& chat_prompt_field_table();
+// What can be said only once all fields are read.
 ApiError check_chat_prompt(const ChatPromptFields& fields);
 
 // A template's error is a 400 that says the line. now: unix seconds.

@@ -1,49 +1,13 @@
-#include "server/openai/chat_prompt.h"
+#include "server/generation/chat_prompt.h"
 
 #include <fmt/format.h>
 
-#include <array>
-#include <string_view>
 #include <utility>
-
-#include "server/openai/messages.h"
 
 namespace deltad {
 namespace {
 
 constexpr std::string_view kSpace = " \t\r\n\v\f";
-
-// What the server gives the template itself.
-constexpr std::array<std::string_view, 6> kReserved = {
-    "messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"};
-
-ApiError read_kwargs(const Json& value, const std::string& param, ChatPromptFields* out) {
-  if (!value.is_object()) return wrong_type(param, "an object", value);
-  for (const std::string_view name : kReserved) {
-    if (value.contains(std::string(name))) {
-      return invalid_value(param, fmt::format("'{}' cannot be set there.", name));
-    }
-  }
-  out->template_kwargs = value;
-  return {};
-}
-
-const FieldTable<ChatPromptFields> kTable = {
-    {"messages", [](const Json& v, const std::string& p,
-                    ChatPromptFields* f) { return read_messages(v, p, &f->messages); }},
-    {"add_generation_prompt",
-     [](const Json& v, const std::string& p, ChatPromptFields* f) -> ApiError {
-       bool wanted = false;
-       RETURN_IF_API_ERROR(read_bool(v, p, &wanted));
-       f->add_generation_prompt = wanted;
-       return {};
-     }},
-    {"continue_final_message",
-     [](const Json& v, const std::string& p, ChatPromptFields* f) {
-       return read_bool(v, p, &f->continue_final_message);
-     }},
-    {"chat_template_kwargs", read_kwargs},
-};
 
 // Templates of models that know the role say its name; the others get "system", which it replaced.
 void rename_developer(const TextAssets& text, Json* messages) {
@@ -86,8 +50,6 @@ ApiError cut_after_final(const Json& final_message, std::string* prompt) {
 }
 
 }  // namespace
-
-const FieldTable<ChatPromptFields>& chat_prompt_field_table() { return kTable; }
 
 ApiError check_chat_prompt(const ChatPromptFields& fields) {
   if (fields.messages.is_null()) return missing_parameter("messages");

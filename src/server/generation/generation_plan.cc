@@ -1,4 +1,4 @@
-#include "server/openai/generation_plan.h"
+#include "server/generation/generation_plan.h"
 
 #include <fmt/format.h>
 
@@ -83,9 +83,7 @@ int64_t unix_now() {
       .count();
 }
 
-ApiError plan_chat(const Serving& serving, std::string_view body, GenerationPlan* plan) {
-  ChatRequest request;
-  RETURN_IF_API_ERROR(parse_chat_request(body, &request));
+ApiError plan_chat(const Serving& serving, ChatRequest request, GenerationPlan* plan) {
   plan->chat = true;
   RETURN_IF_API_ERROR(resolve(serving, request.sampling, &plan->model));
   const TextAssets& text = *plan->model.text;
@@ -101,9 +99,7 @@ ApiError plan_chat(const Serving& serving, std::string_view body, GenerationPlan
   return {};
 }
 
-ApiError plan_completion(const Serving& serving, std::string_view body, GenerationPlan* plan) {
-  CompletionRequest request;
-  RETURN_IF_API_ERROR(parse_completion_request(body, &request));
+ApiError plan_completion(const Serving& serving, CompletionRequest request, GenerationPlan* plan) {
   RETURN_IF_API_ERROR(resolve(serving, request.sampling, &plan->model));
   if (request.prompts.size() * static_cast<size_t>(request.sampling.n) > kMostSequences) {
     return invalid_value("n", fmt::format("prompts × n may be at most {}.", kMostSequences));

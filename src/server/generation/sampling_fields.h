@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/request.h"
-#include "server/openai/field_reader.h"
+#include "server/openai/errors.h"
 #include "text/text_assets.h"
 
 namespace deltad {
@@ -43,10 +43,6 @@ struct SamplingFields {
   bool return_token_ids = false;
   int32_t priority = 0;
 };
-
-// The fields above, and those that may be ignored without harm: user, safety_identifier and
-// prompt_cache_key only label the request; metadata only labels what `store` would keep.
-const FieldTable<SamplingFields>& sampling_field_table();
 
 // What can be said only once all fields are read.
 ApiError check_sampling(const SamplingFields& fields);

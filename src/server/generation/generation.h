@@ -1,10 +1,11 @@
 // Generation: one chat or completion request while it runs: submits a sequence for each choice,
 // turns their events into the answer, and cancels them when the client leaves, a stop string is
-// found or one of them fails. Everything here runs on the line of work of the exchange; the
-// engine's events are posted to it. Lives until the last sequence has ended.
+// found or one of them fails. Knows no protocol: the answer goes to a GenerationSink. Everything
+// here runs on the sink's line of work; the engine's events are posted to it. Lives until the last
+// sequence has ended.
 //
-// A stream's header is sent with the first event that is no failure, so that a variant that cannot
-// be loaded, or a prompt that the engine refuses, is a plain HTTP error also of a streamed request.
+// A stream begins with the first event that is no failure, so that a variant that cannot be loaded,
+// or a prompt that the engine refuses, is a plain error also of a streamed request.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +13,16 @@
 #include <string>
 #include <vector>
 
-#include "server/openai/answer_format.h"
-#include "server/openai/choice_stream.h"
-#include "server/openai/generation_plan.h"
-#include "server/openai/reply.h"
+#include "server/generation/choice_stream.h"
+#include "server/generation/generation_plan.h"
+#include "server/generation/generation_sink.h"
 
 namespace deltad {
 
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
   // seed: for requests that give none.
-  Generation(const Serving& serving, GenerationPlan plan, std::unique_ptr<Reply> reply,
+  Generation(const Serving& serving, GenerationPlan plan, std::unique_ptr<GenerationSink> sink,
              uint64_t seed);
 
   void start();
@@ -65,9 +65,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   const Serving serving_;
   const GenerationPlan plan_;
-  const std::unique_ptr<Reply> reply_;
+  const std::unique_ptr<GenerationSink> sink_;
   const SamplingParams sampling_;
-  std::unique_ptr<AnswerFormat> format_;
   std::vector<std::unique_ptr<Choice>> choices_;
   size_t submitted_ = 0, ended_ = 0;
   Usage usage_;
