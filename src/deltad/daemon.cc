@@ -60,8 +60,8 @@ Status check_watched(const std::string& path) {
 
 Daemon::Daemon(const Config& config)
     : config_(config),
-      api_(ApiOptions{config.cors_origins, config.api_keys}),
-      admin_api_(config.admin_api_keys, api_.metrics()) {}
+      api_(ApiOptions{config.cors_origins, config.api_keys}, observer_),
+      admin_api_(config.admin_api_keys, observer_) {}
 
 Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config,
                                               std::function<void()> on_failure) {

@@ -34,6 +34,7 @@ class Daemon {
   Status load();
 
   const Config config_;
+  Observer observer_;
   OpenAiApi api_;
   AdminApi admin_api_;
   std::unique_ptr<HttpServer> http_, admin_http_;

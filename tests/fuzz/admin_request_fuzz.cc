@@ -41,8 +41,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (line == std::string::npos || space > line) return 0;
   FakeRouter router;
   FakeEngine engine;
-  ServerMetrics metrics;
-  AdminApi api({}, metrics);
+  Observer observer;
+  AdminApi api({}, observer);
   Serving serving;
   serving.router = &router;
   serving.engine = &engine;

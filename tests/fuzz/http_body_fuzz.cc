@@ -61,7 +61,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   set_log_level(LogLevel::kOff);
   FakeRouter router;
   FakeEngine engine;
-  OpenAiApi api({});
+  Observer observer;
+  OpenAiApi api({}, observer);
   Serving serving;
   serving.router = &router;
   serving.engine = &engine;

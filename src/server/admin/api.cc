@@ -66,8 +66,8 @@ struct Job {
 
 }  // namespace
 
-AdminApi::AdminApi(std::vector<std::string> api_keys, ServerMetrics& metrics)
-    : api_keys_(std::move(api_keys)), metrics_(metrics) {}
+AdminApi::AdminApi(std::vector<std::string> api_keys, Observer& observer)
+    : api_keys_(std::move(api_keys)), observer_(observer) {}
 
 void AdminApi::set_ready(const Serving& serving) {
   MutexLock lock(mutex_);
@@ -115,8 +115,9 @@ void AdminApi::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   HttpHeaders headers = {{"X-Request-Id", id}};
   const ApiError refused = admit(request, route);
   if (refused.status == 405) headers.emplace_back("Allow", route.allow);
-  auto reply = std::make_unique<Reply>(exchange, Route::kAdmin, std::move(id), std::move(headers),
-                                       request.received, metrics_);
+  auto reply =
+      std::make_unique<Reply>(exchange, std::move(headers),
+                              observer_.begin(Route::kAdmin, std::move(id), request.received));
   if (refused) return reply->error(refused);
   if (route.action == AdminAction::kHealth) return reply->json(200, Json{{"status", "ok"}});
   auto job = std::make_shared<Job>();
@@ -136,8 +137,9 @@ void AdminApi::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
 
 HttpResponse AdminApi::reject(const HttpRequest& partial, int status, const std::string& message) {
   const std::string id = request_id_of(partial);
-  metrics_.request_done(Route::kAdmin, status);
-  log_info("request id={} endpoint={} status={} refused", id, route_name(Route::kAdmin), status);
+  const auto record = observer_.begin(Route::kAdmin, id, partial.received);
+  record->error = "refused";
+  record->end(status);
   return error_response(api_error(status, message), {{"X-Request-Id", id}});
 }
 

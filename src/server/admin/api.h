@@ -12,7 +12,7 @@
 #include "base/mutex.h"
 #include "server/admin/routes.h"
 #include "server/exchange.h"
-#include "server/metrics.h"
+#include "server/observe/observer.h"
 #include "server/openai/errors.h"
 #include "server/serving.h"
 
@@ -21,7 +21,8 @@ namespace deltad {
 class AdminApi final : public HttpHandler {
  public:
   // api_keys: any of them opens everything; none: open to all that reach the listener.
-  AdminApi(std::vector<std::string> api_keys, ServerMetrics& metrics);
+  // The observer outlives it.
+  AdminApi(std::vector<std::string> api_keys, Observer& observer);
 
   void set_ready(const Serving& serving) EXCLUDES(mutex_);
   void set_not_ready(std::string reason) EXCLUDES(mutex_);
@@ -35,7 +36,7 @@ class AdminApi final : public HttpHandler {
   ApiError serving_now(Serving* serving) const EXCLUDES(mutex_);
 
   const std::vector<std::string> api_keys_;
-  ServerMetrics& metrics_;
+  Observer& observer_;
   mutable Mutex mutex_;
   std::optional<Serving> serving_ GUARDED_BY(mutex_);
   std::string reason_ GUARDED_BY(mutex_) = "The model is being loaded.";

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "base/log.h"
 #include "server/api_keys.h"
 #include "server/generation/generation.h"
 #include "server/openai/chat_request.h"
@@ -71,7 +70,8 @@ struct Job {
 
 }  // namespace
 
-OpenAiApi::OpenAiApi(ApiOptions options) : options_(std::move(options)) {}
+OpenAiApi::OpenAiApi(ApiOptions options, Observer& observer)
+    : options_(std::move(options)), observer_(observer) {}
 
 void OpenAiApi::set_ready(const Serving& serving) {
   MutexLock lock(mutex_);
@@ -105,15 +105,16 @@ void OpenAiApi::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) 
   HttpHeaders headers = common_headers(request, id);
   if (request.method == "OPTIONS" && !match.allow.empty()) {
     HttpResponse response = preflight(options_.cors_origins, request, std::string(match.allow));
-    response.headers.emplace_back("X-Request-Id", std::move(id));
-    metrics_.request_done(match.route, response.status);
+    response.headers.emplace_back("X-Request-Id", id);
+    observer_.begin(match.route, std::move(id), request.received)->end(response.status);
     exchange->send(std::move(response));
     return;
   }
   const bool allowed = method_allowed(request.method, match.allow);
   if (!match.allow.empty() && !allowed) headers.emplace_back("Allow", match.allow);
-  auto reply = std::make_unique<Reply>(std::move(exchange), match.route, std::move(id),
-                                       std::move(headers), request.received, metrics_);
+  auto reply =
+      std::make_unique<Reply>(std::move(exchange), std::move(headers),
+                              observer_.begin(match.route, std::move(id), request.received));
   if (match.allow.empty()) {
     ApiError error = api_error(404, "There is no such endpoint.");
     error.type = "invalid_request_error";
@@ -189,17 +190,18 @@ void OpenAiApi::metrics_page(Reply& reply) {
     snapshot.engine = serving.engine->stats();
     snapshot.router = serving.router->stats();
     if (serving.pool != nullptr) snapshot.pool = serving.pool->figures();
-    for (const std::string& name : metrics_.variants())
-      if (!serving.router->resolve(name).ok()) metrics_.forget(name);
+    for (const std::string& name : observer_.metrics().variants())
+      if (!serving.router->resolve(name).ok()) observer_.metrics().forget(name);
   }
-  reply.text(200, "text/plain; version=0.0.4; charset=utf-8", metrics_.render(snapshot));
+  reply.text(200, "text/plain; version=0.0.4; charset=utf-8", observer_.metrics().render(snapshot));
 }
 
 HttpResponse OpenAiApi::reject(const HttpRequest& partial, int status, const std::string& message) {
   const std::string id = request_id_of(partial);
   const Route route = match_route(partial.target).route;
-  metrics_.request_done(route, status);
-  log_info("request id={} endpoint={} status={} refused", id, route_name(route), status);
+  const auto record = observer_.begin(route, id, partial.received);
+  record->error = "refused";
+  record->end(status);
   return error_response(api_error(status, message), common_headers(partial, id));
 }
 

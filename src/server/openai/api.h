@@ -10,7 +10,7 @@
 
 #include "base/mutex.h"
 #include "server/exchange.h"
-#include "server/metrics.h"
+#include "server/observe/observer.h"
 #include "server/openai/reply.h"
 #include "server/serving.h"
 
@@ -23,7 +23,8 @@ struct ApiOptions {
 
 class OpenAiApi final : public HttpHandler {
  public:
-  explicit OpenAiApi(ApiOptions options);
+  // The observer outlives it.
+  OpenAiApi(ApiOptions options, Observer& observer);
 
   void set_ready(const Serving& serving) EXCLUDES(mutex_);
   // From now on new requests get a 503 with this reason ("The model is being loaded.", "The server
@@ -32,8 +33,6 @@ class OpenAiApi final : public HttpHandler {
 
   void handle(HttpRequest request, std::shared_ptr<Exchange> exchange) override;
   HttpResponse reject(const HttpRequest& partial, int status, const std::string& message) override;
-
-  ServerMetrics& metrics() { return metrics_; }
 
  private:
   ApiError serving_now(Serving* serving) const EXCLUDES(mutex_);
@@ -46,7 +45,7 @@ class OpenAiApi final : public HttpHandler {
   void metrics_page(Reply& reply);
 
   const ApiOptions options_;
-  ServerMetrics metrics_;
+  Observer& observer_;
   mutable Mutex mutex_;
   std::optional<Serving> serving_ GUARDED_BY(mutex_);
   std::string reason_ GUARDED_BY(mutex_) = "The model is being loaded.";

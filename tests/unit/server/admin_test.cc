@@ -14,7 +14,7 @@ const char* const kKey = "s3cret";
 
 class AdminTest : public ::testing::Test {
  protected:
-  AdminTest() : api_({kKey}, metrics_) {
+  AdminTest() : api_({kKey}, observer_) {
     Serving serving;
     serving.router = &router_;
     serving.engine = &engine_;
@@ -47,9 +47,9 @@ class AdminTest : public ::testing::Test {
   }
   using Changes = std::vector<std::string>;
 
+  Observer observer_;  // outlives all that answers
   FakeRouter router_;
   FakeEngine engine_;
-  ServerMetrics metrics_;
   AdminApi api_;
 };
 
@@ -65,7 +65,7 @@ TEST_F(AdminTest, NeedsItsKey) {
 
 // A page that the administrator looks at must not reach a listener on their own machine.
 TEST_F(AdminTest, RefusesWebPages) {
-  AdminApi open({}, metrics_);
+  AdminApi open({}, observer_);
   auto answer = std::make_shared<Answer>();
   HttpRequest request;
   request.method = "DELETE";

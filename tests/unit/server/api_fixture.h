@@ -15,7 +15,7 @@ namespace deltad::testing {
 
 class ApiTest : public ::testing::Test {
  protected:
-  ApiTest() : api_(options()) { make_ready(); }
+  ApiTest() : api_(options(), observer_) { make_ready(); }
 
   static ApiOptions options() { return {}; }
   void make_ready() {
@@ -61,6 +61,7 @@ class ApiTest : public ::testing::Test {
     answer->pump();
   }
 
+  Observer observer_;  // outlives all that answers
   FakeRouter router_;
   FakeEngine engine_;
   OpenAiApi api_;

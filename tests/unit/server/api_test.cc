@@ -46,7 +46,8 @@ TEST_F(ApiTest, ReadinessAndLiveness) {
 }
 
 TEST(ApiBeforeLoading, SaysThatItLoads) {
-  OpenAiApi api({});
+  Observer observer;
+  OpenAiApi api({}, observer);
   auto answer = std::make_shared<Answer>();
   HttpRequest request;
   request.method = "GET";
@@ -119,7 +120,8 @@ TEST(ApiKeys, AreAskedFor) {
   FakeEngine engine;
   ApiOptions options;
   options.api_keys = {"first", "second"};
-  OpenAiApi api(options);
+  Observer observer;
+  OpenAiApi api(options, observer);
   Serving serving;
   serving.router = &router;
   serving.engine = &engine;
