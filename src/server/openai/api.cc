@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "server/api_keys.h"
 #include "server/openai/cors.h"
 #include "server/openai/generation.h"
 #include "server/openai/ids.h"
@@ -21,6 +20,8 @@ constexpr size_t kLargeBody = 64u << 10;
 // One request whose answer takes work in proportion to its body.
 struct Job {
   Serving serving;
+  std::shared_ptr<const Caller> caller;
+  std::shared_ptr<Admission> admission;
   Route route;
   HttpRequest request;
   std::unique_ptr<Reply> reply;
@@ -31,13 +32,13 @@ struct Job {
 
   void prepare() {
     if (route == Route::kChat) {
-      error = plan_chat(serving, request.body, &plan);
+      error = plan_chat(serving, *caller, request.body, &plan);
     } else if (route == Route::kCompletions) {
-      error = plan_completion(serving, request.body, &plan);
+      error = plan_completion(serving, *caller, request.body, &plan);
     } else if (route == Route::kTokenize) {
-      error = tokenize(serving, request.body, &json);
+      error = tokenize(serving, *caller, request.body, &json);
     } else {
-      error = detokenize(serving, request.body, &json);
+      error = detokenize(serving, *caller, request.body, &json);
     }
     request.body = std::string();
   }
@@ -46,8 +47,8 @@ struct Job {
     if (error) {
       reply->error(error);
     } else if (route == Route::kChat || route == Route::kCompletions) {
-      const auto generation =
-          std::make_shared<Generation>(serving, std::move(plan), std::move(reply), random_seed());
+      const auto generation = std::make_shared<Generation>(
+          serving, std::move(plan), std::move(reply), std::move(admission), random_seed());
       generation->start();
     } else {
       reply->json(200, json);
@@ -57,7 +58,8 @@ struct Job {
 
 }  // namespace
 
-OpenAiApi::OpenAiApi(ApiOptions options) : options_(std::move(options)) {}
+OpenAiApi::OpenAiApi(ApiOptions options, const Access& access)
+    : options_(std::move(options)), access_(access) {}
 
 void OpenAiApi::set_ready(const Serving& serving) {
   MutexLock lock(mutex_);
@@ -111,12 +113,15 @@ void OpenAiApi::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) 
     error.code = "method_not_allowed";
     return reply->error(error);
   }
-  answer(match.route, match.model, std::move(request), std::move(reply));
+  answer(match, std::move(request), std::move(reply));
 }
 
-void OpenAiApi::answer(Route route, const std::string& model, HttpRequest request,
-                       std::unique_ptr<Reply> reply) {
-  switch (route) {
+void OpenAiApi::answer(const RouteMatch& match, HttpRequest request, std::unique_ptr<Reply> reply) {
+  const std::string* given = request.header("authorization");
+  auto caller = access_.identify(given == nullptr ? "" : bearer_key(*given), match.need);
+  if (!caller.ok()) return reply->error(api_error(caller.status()));
+  reply->record().key = (*caller)->name();
+  switch (match.route) {
     case Route::kHealth:
       return reply->json(200, Json{{"status", "ok"}});
     case Route::kReady:
@@ -126,24 +131,29 @@ void OpenAiApi::answer(Route route, const std::string& model, HttpRequest reques
     default:
       break;
   }
-  if (!has_right_key(request, options_.api_keys)) {
-    return reply->error(api_error(401, "The API key is missing or wrong."));
-  }
   Serving serving;
   if (const ApiError error = serving_now(&serving)) return reply->error(error);
-  answer_model(serving, route, model, std::move(request), std::move(reply));
+  if (match.route == Route::kModels) return answer_model(serving, **caller, match.model, *reply);
+  answer_work(serving, std::move(*caller), match.route, std::move(request), std::move(reply));
 }
 
-void OpenAiApi::answer_model(const Serving& serving, Route route, const std::string& model,
-                             HttpRequest request, std::unique_ptr<Reply> reply) {
-  if (route == Route::kModels) {
-    if (model.empty()) return reply->json(200, list_models(serving));
-    Json json;
-    if (const ApiError error = get_model(serving, model, &json)) return reply->error(error);
-    return reply->json(200, json);
-  }
+void OpenAiApi::answer_model(const Serving& serving, const Caller& caller, const std::string& model,
+                             Reply& reply) const {
+  if (model.empty()) return reply.json(200, list_models(serving, &caller));
+  Json json;
+  if (const ApiError error = get_model(serving, caller, model, &json)) return reply.error(error);
+  reply.json(200, json);
+}
+
+void OpenAiApi::answer_work(const Serving& serving, std::shared_ptr<const Caller> caller,
+                            Route route, HttpRequest request, std::unique_ptr<Reply> reply) const {
+  // Before the body is looked at: what is refused costs nothing.
+  Result<Admission> admission = caller->admit();
+  if (!admission.ok()) return reply->error(api_error(admission.status()));
   auto job = std::make_shared<Job>();
   job->serving = serving;
+  job->caller = std::move(caller);
+  job->admission = std::make_shared<Admission>(std::move(*admission));
   job->route = route;
   job->request = std::move(request);
   job->reply = std::move(reply);

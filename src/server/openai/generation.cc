@@ -14,10 +14,11 @@ double since(TimePoint from, TimePoint to) { return to == TimePoint{} ? -1 : sec
 }  // namespace
 
 Generation::Generation(const Serving& serving, GenerationPlan plan, std::unique_ptr<Reply> reply,
-                       uint64_t seed)
+                       std::shared_ptr<Admission> admission, uint64_t seed)
     : serving_(serving),
       plan_(std::move(plan)),
       reply_(std::move(reply)),
+      admission_(std::move(admission)),
       sampling_(sampling_params(plan_.sampling, plan_.model.text->defaults, seed)) {
   AnswerHead head;
   head.id = random_id(plan_.chat ? "chatcmpl-" : "cmpl-");
@@ -47,6 +48,7 @@ void Generation::start() {
     usage_.prompt_tokens += static_cast<int64_t>(prompt.ids.size());
   }
   if (const ApiError error = submit_all()) return fail(error);
+  admission_->used(usage_.prompt_tokens);
   reply_->metrics().path(PathPart::kSubmit, seconds(Clock::real().now() - reply_->received()));
   // Weak: while sequences run, their events keep this alive.
   reply_->exchange()->on_disconnect([weak = weak_from_this()] {
@@ -157,6 +159,7 @@ void Generation::account(size_t index, const TokenEvent& event) {
   if (index % static_cast<size_t>(plan_.sampling.n) == 0) {
     usage_.cached_tokens += event.cached_tokens;
   }
+  admission_->used(event.output_tokens);
   const TimePoint received = reply_->received();
   GenerationFigures figures;
   figures.variant = plan_.model.is_base ? std::string() : plan_.model.name;

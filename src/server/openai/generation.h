@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "server/access/caller.h"
 #include "server/openai/answer_format.h"
 #include "server/openai/choice_stream.h"
 #include "server/openai/generation_plan.h"
@@ -21,9 +22,9 @@ namespace deltad {
 
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  // seed: for requests that give none.
+  // admission: its place among its key's requests. seed: for requests that give none.
   Generation(const Serving& serving, GenerationPlan plan, std::unique_ptr<Reply> reply,
-             uint64_t seed);
+             std::shared_ptr<Admission> admission, uint64_t seed);
 
   void start();
 
@@ -66,6 +67,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const Serving serving_;
   const GenerationPlan plan_;
   const std::unique_ptr<Reply> reply_;
+  const std::shared_ptr<Admission> admission_;
   const SamplingParams sampling_;
   std::unique_ptr<AnswerFormat> format_;
   std::vector<std::unique_ptr<Choice>> choices_;

@@ -10,6 +10,7 @@
 
 #include "engine/engine.h"
 #include "router/router.h"
+#include "server/access/caller.h"
 #include "server/openai/chat_request.h"
 #include "server/openai/completion_request.h"
 #include "server/pool/pool_service.h"
@@ -43,8 +44,15 @@ struct GenerationPlan {
   bool echo = false;
 };
 
-ApiError plan_chat(const Serving& serving, std::string_view body, GenerationPlan* plan);
-ApiError plan_completion(const Serving& serving, std::string_view body, GenerationPlan* plan);
+// The model that is called so ("": the base), if the caller may use it. Names others only to who
+// may use them.
+ApiError resolve_model(const Serving& serving, const Caller& caller, const std::string& name,
+                       ModelHandle* model);
+
+ApiError plan_chat(const Serving& serving, const Caller& caller, std::string_view body,
+                   GenerationPlan* plan);
+ApiError plan_completion(const Serving& serving, const Caller& caller, std::string_view body,
+                         GenerationPlan* plan);
 
 int64_t unix_now();
 

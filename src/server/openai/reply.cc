@@ -118,12 +118,13 @@ void Reply::done(int status) {
   const LogLevel level = is_probe(route_) ? LogLevel::kDebug : LogLevel::kInfo;
   if (!log_enabled(level)) return;
   log(level,
-      "request id={} endpoint={} variant={} status={} prompt_tokens={} cached_tokens={} "
+      "request id={} key={} endpoint={} variant={} status={} prompt_tokens={} cached_tokens={} "
       "output_tokens={} queue_ms={} ttft_ms={} total_ms={} finish={}{}",
-      request_id_, route_name(route_), or_dash(record_.model), status, record_.prompt_tokens,
-      record_.cached_tokens, record_.output_tokens, milliseconds(record_.queue),
-      milliseconds(record_.first_token), milliseconds(seconds(Clock::real().now() - received_)),
-      or_dash(record_.finish), error_.empty() ? "" : " error=" + to_text(Json(error_)));
+      request_id_, or_dash(record_.key), route_name(route_), or_dash(record_.model), status,
+      record_.prompt_tokens, record_.cached_tokens, record_.output_tokens,
+      milliseconds(record_.queue), milliseconds(record_.first_token),
+      milliseconds(seconds(Clock::real().now() - received_)), or_dash(record_.finish),
+      error_.empty() ? "" : " error=" + to_text(Json(error_)));
 }
 
 }  // namespace deltad

@@ -15,6 +15,7 @@
 namespace deltad {
 
 struct RequestRecord {  // for the log line
+  std::string key;      // the name of the key that it came with
   std::string model;
   int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
   double queue = -1, first_token = -1;  // seconds; negative: it never got there

@@ -10,7 +10,7 @@
 
 namespace deltad {
 
-ApiError tokenize(const Serving& serving, std::string_view body, Json* out);
-ApiError detokenize(const Serving& serving, std::string_view body, Json* out);
+ApiError tokenize(const Serving& serving, const Caller& caller, std::string_view body, Json* out);
+ApiError detokenize(const Serving& serving, const Caller& caller, std::string_view body, Json* out);
 
 }  // namespace deltad
