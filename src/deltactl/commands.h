@@ -15,6 +15,7 @@ void add_compress(CLI::App& app, int* exit_code);
 void add_eval(CLI::App& app, int* exit_code);
 void add_generate(CLI::App& app, int* exit_code);
 void add_inspect(CLI::App& app, int* exit_code);
+void add_key(CLI::App& app, int* exit_code);
 void add_logits(CLI::App& app, int* exit_code);
 void add_merge(CLI::App& app, int* exit_code);
 void add_pool(CLI::App& app, int* exit_code);

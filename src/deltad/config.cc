@@ -124,10 +124,11 @@ Status read_config(std::string_view yaml, const std::string& file, Config* confi
     return invalid_argument(
         fmt::format("{} line {}: not valid YAML: {}", file, error.mark.line + 1, error.msg));
   }
-  if (!fresh.admin_listen.empty() && fresh.admin_api_keys.empty() &&
+  if (!fresh.admin_listen.empty() && fresh.admin_api_keys.empty() && fresh.keys_file.empty() &&
       !is_loopback(fresh.admin_listen))
     return invalid_argument(fmt::format(
-        "{}: key 'server.admin.listen': {} may be reached by others: give server.admin.api_keys",
+        "{}: key 'server.admin.listen': {} may be reached by others: give server.admin.api_keys or "
+        "server.keys_file",
         file, fresh.admin_listen));
   for (const std::string& key : fresh.admin_api_keys)
     if (std::find(fresh.api_keys.begin(), fresh.api_keys.end(), key) != fresh.api_keys.end())
@@ -143,6 +144,7 @@ Status read_config(std::string_view yaml, const std::string& file, Config* confi
   for (VariantSource& variant : fresh.variants) variant.path = beside(file, variant.path);
   fresh.watch.folder = beside(file, fresh.watch.folder);
   fresh.pool.folder = beside(file, fresh.pool.folder);
+  fresh.keys_file = beside(file, fresh.keys_file);
   *config = std::move(fresh);
   return Status();
 }

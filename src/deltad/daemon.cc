@@ -44,6 +44,14 @@ Status no_tokenizer(const std::string& base) {
       fmt::format("{}: no tokenizer.json: text cannot be served without one", base));
 }
 
+AccessOptions access_options(const Config& config) {
+  AccessOptions options;
+  options.api_keys = config.api_keys;
+  options.admin_api_keys = config.admin_api_keys;
+  options.keys_file = config.keys_file;
+  return options;
+}
+
 // It may come later, but as a folder.
 Status check_watched(const std::string& path) {
   std::error_code error;
@@ -58,14 +66,16 @@ Status check_watched(const std::string& path) {
 
 }  // namespace
 
-Daemon::Daemon(const Config& config)
+Daemon::Daemon(const Config& config, std::unique_ptr<Access> access)
     : config_(config),
-      api_(ApiOptions{config.cors_origins, config.api_keys}, observer_),
-      admin_api_(config.admin_api_keys, observer_) {}
+      access_(std::move(access)),
+      api_(ApiOptions{config.cors_origins}, *access_, observer_),
+      admin_api_(*access_, observer_) {}
 
 Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config,
                                               std::function<void()> on_failure) {
-  std::unique_ptr<Daemon> daemon(new Daemon(config));
+  ASSIGN_OR_RETURN(std::unique_ptr<Access> access, Access::make(access_options(config)));
+  std::unique_ptr<Daemon> daemon(new Daemon(config, std::move(access)));
   ASSIGN_OR_RETURN(daemon->http_, HttpServer::start(config.http, daemon->api_));
   log_info("listening on {}", daemon->http_->address());
   if (!config.admin_listen.empty()) {
@@ -74,6 +84,17 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config,
     admin.threads = 1;
     ASSIGN_OR_RETURN(daemon->admin_http_, HttpServer::start(admin, daemon->admin_api_));
     log_info("admin API on {}", daemon->admin_http_->address());
+  }
+  if (!config.keys_file.empty()) {
+    daemon->polled_ = std::make_unique<FilePoll>();
+    daemon->polled_->add({config.keys_file}, [access = daemon->access_.get()] {
+      const Status status = access->reload();
+      if (status.ok())
+        log_info("API keys read anew from {}", access->keys_file());
+      else
+        log_error("API keys stay as they were: {}", status.message());
+    });
+    RETURN_IF_ERROR(daemon->access_->reload());  // what changed before it was polled
   }
   daemon->loader_ = std::thread([self = daemon.get(), on_failure = std::move(on_failure)] {
     const Status status = self->load();
@@ -165,6 +186,7 @@ void Daemon::drain() {
 }
 
 Status check_files(const Config& config) {
+  RETURN_IF_ERROR(Access::make(access_options(config)).status());
   ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::open(config.base));
   ASSIGN_OR_RETURN(const auto text, checkpoint_text(*checkpoint));
   if (!text) return no_tokenizer(config.base);

@@ -10,7 +10,9 @@
 #include "deltad/config.h"
 #include "engine/base_model.h"
 #include "router/folder_watcher.h"
+#include "server/access/access.h"
 #include "server/admin/api.h"
+#include "server/file_poll.h"
 #include "server/http/http_server.h"
 #include "server/openai/api.h"
 
@@ -30,11 +32,12 @@ class Daemon {
   void drain();
 
  private:
-  explicit Daemon(const Config& config);
+  Daemon(const Config& config, std::unique_ptr<Access> access);
   Status load();
 
   const Config config_;
   Observer observer_;
+  const std::unique_ptr<Access> access_;
   OpenAiApi api_;
   AdminApi admin_api_;
   std::unique_ptr<HttpServer> http_, admin_http_;
@@ -43,6 +46,7 @@ class Daemon {
   std::unique_ptr<Router> router_;
   std::unique_ptr<PoolService> pool_;       // null: none configured
   std::unique_ptr<FolderWatcher> watcher_;  // null: none configured
+  std::unique_ptr<FilePoll> polled_;        // the files that are read anew when they change
   std::thread loader_;
   std::atomic<bool> loaded_{false};
   mutable Mutex mutex_;

@@ -56,6 +56,8 @@ const std::vector<Key>& server_keys() {
        texts([](Config& c) -> std::vector<std::string>& { return c.cors_origins; })},
       {"api_keys", "a list of keys",
        texts([](Config& c) -> std::vector<std::string>& { return c.api_keys; })},
+      {"keys_file", "the path of a file of API keys",
+       text([](Config& c) -> std::string& { return c.keys_file; })},
   };
   return keys;
 }

@@ -11,6 +11,7 @@
 #include "server/admin/api.h"
 #include "tests/unit/server/fake_exchange.h"
 #include "tests/unit/server/fake_router.h"
+#include "tests/unit/server/sample_access.h"
 
 namespace {
 
@@ -42,7 +43,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FakeRouter router;
   FakeEngine engine;
   Observer observer;
-  AdminApi api({}, observer);
+  static const auto access = open_access();
+  AdminApi api(*access, observer);
   Serving serving;
   serving.router = &router;
   serving.engine = &engine;

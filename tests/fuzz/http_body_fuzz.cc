@@ -12,6 +12,7 @@
 #include "server/openai/api.h"
 #include "tests/unit/server/fake_exchange.h"
 #include "tests/unit/server/fake_router.h"
+#include "tests/unit/server/sample_access.h"
 
 namespace {
 
@@ -62,7 +63,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FakeRouter router;
   FakeEngine engine;
   Observer observer;
-  OpenAiApi api({}, observer);
+  static const auto access = open_access();
+  OpenAiApi api({}, *access, observer);
   Serving serving;
   serving.router = &router;
   serving.engine = &engine;

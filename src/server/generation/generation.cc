@@ -13,10 +13,12 @@ double since(TimePoint from, TimePoint to) { return to == TimePoint{} ? -1 : sec
 }  // namespace
 
 Generation::Generation(const Serving& serving, GenerationPlan plan,
-                       std::unique_ptr<GenerationSink> sink, uint64_t seed)
+                       std::unique_ptr<GenerationSink> sink, std::shared_ptr<Admission> admission,
+                       uint64_t seed)
     : serving_(serving),
       plan_(std::move(plan)),
       sink_(std::move(sink)),
+      admission_(std::move(admission)),
       sampling_(sampling_params(plan_.sampling, plan_.model.text->defaults, seed)) {
   ChoiceOptions options;
   options.stop = plan_.sampling.stop;
@@ -37,6 +39,7 @@ void Generation::start() {
     usage_.prompt_tokens += static_cast<int64_t>(prompt.ids.size());
   }
   if (const ApiError error = submit_all()) return fail(error);
+  admission_->used(usage_.prompt_tokens);
   sink_->record().metrics().path(PathPart::kSubmit,
                                  seconds(Clock::real().now() - sink_->record().received()));
   // Weak: while sequences run, their events keep this alive.
@@ -150,6 +153,7 @@ void Generation::account(size_t index, const TokenEvent& event) {
   if (index % static_cast<size_t>(plan_.sampling.n) == 0) {
     usage_.cached_tokens += event.cached_tokens;
   }
+  admission_->used(event.output_tokens);
   const TimePoint received = sink_->record().received();
   GenerationFigures figures;
   figures.variant = plan_.model.is_base ? std::string() : plan_.model.name;

@@ -54,10 +54,10 @@ void RequestRecord::write_line(int code) const {
   const LogLevel level = is_probe(route_) ? LogLevel::kDebug : LogLevel::kInfo;
   if (!log_enabled(level)) return;
   log(level,
-      "request id={} endpoint={} variant={} status={} prompt_tokens={} cached_tokens={} "
+      "request id={} key={} endpoint={} variant={} status={} prompt_tokens={} cached_tokens={} "
       "output_tokens={} queue_ms={} ttft_ms={} total_ms={} finish={}{}",
-      id_, route_name(route_), or_dash(model), code_label(code), prompt_tokens, cached_tokens,
-      output_tokens, milliseconds(queue), milliseconds(first_token),
+      id_, or_dash(caller), route_name(route_), or_dash(model), code_label(code), prompt_tokens,
+      cached_tokens, output_tokens, milliseconds(queue), milliseconds(first_token),
       milliseconds(seconds(Clock::real().now() - received_)), or_dash(finish),
       error.empty() ? "" : " error=" + quoted(error));
 }

@@ -46,8 +46,9 @@ TEST_F(ApiTest, ReadinessAndLiveness) {
 }
 
 TEST(ApiBeforeLoading, SaysThatItLoads) {
+  const auto access = open_access();
   Observer observer;
-  OpenAiApi api({}, observer);
+  OpenAiApi api({}, *access, observer);
   auto answer = std::make_shared<Answer>();
   HttpRequest request;
   request.method = "GET";
@@ -118,10 +119,9 @@ TEST(Cors, OnlyTheOriginsThatAreListed) {
 TEST(ApiKeys, AreAskedFor) {
   FakeRouter router;
   FakeEngine engine;
-  ApiOptions options;
-  options.api_keys = {"first", "second"};
+  const auto access = access_with({"first", "second"});
   Observer observer;
-  OpenAiApi api(options, observer);
+  OpenAiApi api({}, *access, observer);
   Serving serving;
   serving.router = &router;
   serving.engine = &engine;

@@ -149,7 +149,7 @@ class FakePool final : public AdapterPool {
 
 class PoolServiceTest : public ::testing::Test {
  protected:
-  PoolServiceTest() : api_({}, observer_) {
+  PoolServiceTest() : access_(open_access()), api_(*access_, observer_) {
     ScoringOptions options;
     options.concurrency = 3;
     auto made = PoolService::start(
@@ -204,6 +204,7 @@ class PoolServiceTest : public ::testing::Test {
   Observer observer_;  // outlives all that answers
   FakeRouter router_;
   FakeEngine engine_;
+  const std::unique_ptr<Access> access_;
   AdminApi api_;
   std::unique_ptr<PoolService> service_;
 };
