@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -95,7 +96,10 @@ Result<std::unique_ptr<CalibratedFitter>> CalibratedFitter::make(
   std::unique_ptr<CalibratedFitter> made(new CalibratedFitter(base, tune, set, options));
   ASSIGN_OR_RETURN(made->isa_, choose_isa(""));
   ASSIGN_OR_RETURN(made->walk_, LayerWalk::make(base, tune, options.jobs));
-  if (options.budget) RETURN_IF_ERROR(made->plan());
+  if (options.budget) {
+    RETURN_IF_ERROR(made->check_budget());
+    RETURN_IF_ERROR(made->plan());
+  }
   ASSIGN_OR_RETURN(made->fit_, made->walk_->embed(WalkedModel::kTune, set.fit));
   ASSIGN_OR_RETURN(made->base_held_, made->walk_->embed(WalkedModel::kBase, set.held));
   ASSIGN_OR_RETURN(made->tune_held_, made->walk_->embed(WalkedModel::kTune, set.held));
@@ -113,6 +117,25 @@ int CalibratedFitter::levels(const std::string& weight) const {
   return options_.budget ? planned_.at(weight) : options_.levels;
 }
 
+int64_t CalibratedFitter::level_bytes(const Shape& matrix) const {
+  return matrix[0] * ((matrix[1] + 7) / 8) + 4 * (options_.alpha_per_row ? matrix[0] : 1);
+}
+
+Status CalibratedFitter::check_budget() const {
+  std::vector<LevelCosts> all;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const auto& [name, tensor] : tune_.tensors()) {
+    if (!tensor.as_delta) continue;
+    all.push_back({name, level_bytes(tensor.shape), {}});
+    least = std::min(least, all.back().level_bytes);
+  }
+  const int64_t bytes = options_.budget->bytes_for(all);
+  if (bytes >= least || all.empty()) return {};
+  return invalid_argument(
+      fmt::format("a budget of {} bytes has no room for any matrix's signs: the smallest takes {}",
+                  bytes, least));
+}
+
 Status CalibratedFitter::plan() {
   ASSIGN_OR_RETURN(fit_, walk_->embed(WalkedModel::kTune, set_.fit));
   std::vector<LevelCosts> all;
@@ -123,6 +146,7 @@ Status CalibratedFitter::plan() {
       ASSIGN_OR_RETURN(LevelCosts costs, level_costs(name));
       all.push_back(std::move(costs));
     }
+    if (options_.plan_progress) options_.plan_progress(layer + 1, base_.config().layers);
   }
   const int64_t bytes = options_.budget->bytes_for(all);
   planned_ = plan_levels(all, bytes);
@@ -167,8 +191,7 @@ Result<LevelCosts> CalibratedFitter::level_costs(const std::string& name) const 
     for (size_t l = 0; l < sum.errors.size(); ++l) total.errors[l] += sum.errors[l];
   }
   const auto weights = static_cast<double>(shape.count());
-  LevelCosts costs{
-      name, shape[0] * ((shape[1] + 7) / 8) + 4 * (options_.alpha_per_row ? shape[0] : 1), {}};
+  LevelCosts costs{name, level_bytes(shape), {}};
   for (int l = 0; l <= kPlannedLevels; ++l) {
     const double error = options_.alpha_per_row ? total.errors[static_cast<size_t>(l)]
                                                 : total.shared.error(l, total.shared.solve(l));

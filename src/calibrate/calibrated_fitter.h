@@ -29,7 +29,7 @@ struct CalibrationOptions {
   int effort = 1;                     // sweeps over the signs; 0: α only
   std::optional<LevelBudget> budget;  // chooses levels for each matrix; `levels` is not looked at
   int jobs = 1;
-  Progress progress;
+  Progress plan_progress;  // layers that the plan of a budget has looked at
 };
 
 // On held-out text.
@@ -62,6 +62,9 @@ class CalibratedFitter : public LayerFitter {
   CalibratedFitter(const Checkpoint& base, const Tune& tune, const CalibrationSet& set,
                    const CalibrationOptions& options)
       : base_(base), tune_(tune), set_(set), options_(options) {}
+  int64_t level_bytes(const Shape& matrix) const;
+  // kInvalidArgument if not even the smallest matrix fits.
+  Status check_budget() const;
   // Walks all layers once to see what levels would do, and chooses.
   Status plan();
   Status capture();  // what enters the loaded layer's matrices

@@ -29,8 +29,8 @@ Result<FitInput> FitInput::make(Isa isa, const float* x, int64_t tokens, int64_t
     Block block;
     ASSIGN_OR_RETURN(
         block.x, RowProducts::make(isa, rows.data() + first, made.tokens_, kSweepColumns, width));
-    for (int64_t t = 0; t < made.tokens_; ++t)
-      for (int64_t c = 0; c < kSweepColumns; ++c)
+    for (int64_t c = 0; c < kSweepColumns; ++c)
+      for (int64_t t = 0; t < made.tokens_; ++t)
         turned[static_cast<size_t>(c * made.tokens_ + t)] =
             rows[static_cast<size_t>(t * width + first + c)];
     ASSIGN_OR_RETURN(block.x_transposed, RowProducts::make(isa, turned.data(), kSweepColumns,

@@ -77,7 +77,8 @@ class Heads {
     if (tuned_) {
       std::vector<float> values(rows.size());
       RETURN_IF_ERROR(tune_.value_rows(tune_name_, first, count, values.data()));
-      std::transform(values.begin(), values.end(), rows.begin(), f32_to_bf16);
+      std::transform(values.begin(), values.end(), rows.begin(),
+                     [](float v) { return f32_to_bf16(v); });
     } else {
       RETURN_IF_ERROR(base_.read_rows_bf16(tune_name_, first, count, rows.data()));
     }

@@ -40,7 +40,8 @@ Result<RowProducts> RowProducts::make(Isa isa, const float* x, int64_t rows, int
     made.x_rows_.push_back(row);
     const float* from = x + r * stride;
     if (narrow)
-      std::transform(from, from + columns, reinterpret_cast<uint16_t*>(row), f32_to_bf16);
+      std::transform(from, from + columns, reinterpret_cast<uint16_t*>(row),
+                     [](float v) { return f32_to_bf16(v); });
     else
       std::copy_n(from, columns, reinterpret_cast<float*>(row));
   }
