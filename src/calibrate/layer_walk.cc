@@ -64,6 +64,7 @@ Result<std::unique_ptr<LayerWalk>> LayerWalk::make(const Checkpoint& base, const
   walk->table_ = make_layer_table(base.config(), 0);
   CpuBackendOptions options;
   options.threads = threads;
+  options.pin = false;  // the caller's other work would inherit its one core
   ASSIGN_OR_RETURN(walk->backend_, make_cpu_backend(options));
   RETURN_IF_ERROR(walk->backend_->declare_weights(walk->table_.specs));
   ASSIGN_OR_RETURN(walk->transformer_, Transformer::make(walk->config_, walk->table_,
