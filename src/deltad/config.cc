@@ -36,8 +36,11 @@ class Reader {
   Reader(const std::string& file, Config* config) : file_(file), config_(*config) {}
 
   Status read(const YAML::Node& root) {
+    std::vector<Key> admin = admin_keys();
+    admin.push_back({"tls", "a map", nested("server.admin.tls", admin_tls_keys())});
     std::vector<Key> server = server_keys();
-    server.push_back({"admin", "a map", nested("server.admin", admin_keys())});
+    server.push_back({"tls", "a map", nested("server.tls", tls_keys())});
+    server.push_back({"admin", "a map", nested("server.admin", admin)});
     return section(
         root, "",
         {
@@ -140,6 +143,14 @@ Status read_config(std::string_view yaml, const std::string& file, Config* confi
   if (fresh.pool.folder.empty() && fresh.pool.pool.budget > 0)
     return invalid_argument(fmt::format(
         "{}: key 'adapter_pool.budget': give adapter_pool.folder too, the path of a folder", file));
+  for (const auto& [name, tls] :
+       {std::pair{"server.tls", &fresh.tls}, std::pair{"server.admin.tls", &fresh.admin_tls}}) {
+    if (tls->any() && (tls->certificate.empty() || tls->key.empty()))
+      return invalid_argument(
+          fmt::format("{}: key '{}': give both certificate and key", file, name));
+    for (std::string* path : {&tls->certificate, &tls->key, &tls->client_ca})
+      *path = beside(file, *path);
+  }
   fresh.base = beside(file, fresh.base);
   for (VariantSource& variant : fresh.variants) variant.path = beside(file, variant.path);
   fresh.watch.folder = beside(file, fresh.watch.folder);

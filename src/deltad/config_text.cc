@@ -25,6 +25,14 @@ std::string describe(const Config& config) {
                        pool_merge_by_name(config.pool.pool.merge_by), config.pool.pool.keep_share);
   out += fmt::format("listen:    {}, {} I/O threads, at most {} connections\n", config.http.listen,
                      config.http.threads, config.http.connections);
+  const TlsFiles& admin_tls = config.admin_tls.any() ? config.admin_tls : config.tls;
+  const auto tls_text = [](const TlsFiles& tls) {
+    if (!tls.any()) return std::string("none");
+    return tls.certificate +
+           (tls.client_ca.empty() ? "" : ", clients need a certificate of " + tls.client_ca);
+  };
+  out += fmt::format("TLS:       {}{}\n", tls_text(config.tls),
+                     config.admin_listen.empty() ? "" : "; admin: " + tls_text(admin_tls));
   out += fmt::format("keys:      {}{}\n",
                      config.api_keys.empty() && config.keys_file.empty()
                          ? "none: the API is open to all that reach it"

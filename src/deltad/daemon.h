@@ -15,6 +15,7 @@
 #include "server/file_poll.h"
 #include "server/http/http_server.h"
 #include "server/openai/api.h"
+#include "server/tls/certificate_store.h"
 
 namespace deltad {
 
@@ -34,12 +35,15 @@ class Daemon {
  private:
   Daemon(const Config& config, std::unique_ptr<Access> access);
   Status load();
+  Status open_certificates();
+  Status poll_files();
 
   const Config config_;
   Observer observer_;
   const std::unique_ptr<Access> access_;
   OpenAiApi api_;
   AdminApi admin_api_;
+  std::unique_ptr<CertificateStore> certificates_, admin_certificates_;  // null: no TLS
   std::unique_ptr<HttpServer> http_, admin_http_;
   std::unique_ptr<BaseModel> base_;
   std::unique_ptr<Engine> engine_;

@@ -45,6 +45,8 @@ const std::vector<Key>& server_keys() {
        bytes([](Config& c) -> size_t& { return c.http.body_bytes; }, "")},
       {"max_connections", "a whole number from 1 to 1000000",
        whole([](Config& c) -> size_t& { return c.http.connections; }, 1, 1000000)},
+      {"max_connections_per_address", "0 (no limit) or a whole number up to 1000000",
+       whole([](Config& c) -> size_t& { return c.http.connections_per_address; }, 0, 1000000)},
       {"header_seconds", "a number of seconds above 0",
        positive_seconds([](Config& c) -> Duration& { return c.http.header_timeout; })},
       {"idle_seconds", "a number of seconds above 0",
