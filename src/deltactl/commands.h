@@ -18,6 +18,7 @@ void add_inspect(CLI::App& app, int* exit_code);
 void add_key(CLI::App& app, int* exit_code);
 void add_logits(CLI::App& app, int* exit_code);
 void add_merge(CLI::App& app, int* exit_code);
+void add_plan(CLI::App& app, int* exit_code);
 void add_pool(CLI::App& app, int* exit_code);
 void add_render(CLI::App& app, int* exit_code);
 void add_tokenize(CLI::App& app, int* exit_code);

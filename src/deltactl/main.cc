@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
   deltad::add_variants(app, &exit_code);
   deltad::add_pool(app, &exit_code);
   deltad::add_key(app, &exit_code);
+  deltad::add_plan(app, &exit_code);
   deltad::add_tokenize(app, &exit_code);
   deltad::add_render(app, &exit_code);
 
