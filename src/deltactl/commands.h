@@ -14,6 +14,7 @@ void add_bench_serve(CLI::App& app, int* exit_code);
 void add_compress(CLI::App& app, int* exit_code);
 void add_eval(CLI::App& app, int* exit_code);
 void add_generate(CLI::App& app, int* exit_code);
+void add_health(CLI::App& app, int* exit_code);
 void add_inspect(CLI::App& app, int* exit_code);
 void add_key(CLI::App& app, int* exit_code);
 void add_logits(CLI::App& app, int* exit_code);

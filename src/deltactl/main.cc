@@ -25,6 +25,7 @@ int main(int argc, char** argv) {
   deltad::add_logits(app, &exit_code);
   deltad::add_bench(app, &exit_code);
   deltad::add_bench_serve(app, &exit_code);
+  deltad::add_health(app, &exit_code);
   deltad::add_variants(app, &exit_code);
   deltad::add_pool(app, &exit_code);
   deltad::add_key(app, &exit_code);

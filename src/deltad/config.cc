@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "deltad/config_diff.h"
 #include "deltad/config_keys.h"
 #include "deltad/variants_config.h"
 
@@ -14,22 +15,6 @@ namespace deltad {
 namespace {
 
 using namespace config_keys;
-
-bool set_log_level(const YAML::Node& node, Config& config) {
-  if (!node.IsScalar()) return false;
-  const std::string& name = node.Scalar();
-  if (name == "debug")
-    config.log_level = LogLevel::kDebug;
-  else if (name == "info")
-    config.log_level = LogLevel::kInfo;
-  else if (name == "warning")
-    config.log_level = LogLevel::kWarning;
-  else if (name == "error")
-    config.log_level = LogLevel::kError;
-  else
-    return false;
-  return true;
-}
 
 class Reader {
  public:
@@ -57,7 +42,11 @@ class Reader {
             {"variant_cache", "a map", nested("variant_cache", variant_cache_keys())},
             {"queue", "a map", nested("queue", queue_keys())},
             {"adapter_pool", "a map", nested("adapter_pool", adapter_pool_keys())},
-            {"log", "debug, info, warning or error", set_log_level},
+            {"tracing", "a map", nested("tracing", tracing_keys())},
+            {"log", "debug, info, warning or error, or a map",
+             [this](const YAML::Node& node, Config& c) {
+               return node.IsMap() ? nested("log", log_keys())(node, c) : set_log_word(node, c);
+             }},
         });
   }
 
@@ -122,7 +111,9 @@ Status read_config(std::string_view yaml, const std::string& file, Config* confi
   Config fresh = *config;
   fresh.variants.clear();
   try {
-    RETURN_IF_ERROR(Reader(file, &fresh).read(YAML::Load(std::string(yaml))));
+    const YAML::Node root = YAML::Load(std::string(yaml));
+    RETURN_IF_ERROR(Reader(file, &fresh).read(root));
+    fresh.keys = keys_of(root);
   } catch (const YAML::Exception& error) {
     return invalid_argument(
         fmt::format("{} line {}: not valid YAML: {}", file, error.mark.line + 1, error.msg));

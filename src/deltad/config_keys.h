@@ -162,5 +162,9 @@ const std::vector<config_keys::Key>& variant_watch_keys();
 const std::vector<config_keys::Key>& variant_cache_keys();
 const std::vector<config_keys::Key>& queue_keys();
 const std::vector<config_keys::Key>& adapter_pool_keys();
+const std::vector<config_keys::Key>& log_keys();
+const std::vector<config_keys::Key>& tracing_keys();
+// `log` as a word: the level.
+bool set_log_word(const YAML::Node& node, Config& config);
 
 }  // namespace deltad

@@ -1,5 +1,6 @@
 // A config as text, for --check-config.
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include "deltad/config.h"
 
@@ -13,8 +14,8 @@ std::string describe(const Config& config) {
   out += fmt::format("base:      {}{}\n", config.base,
                      config.base_name.empty() ? "" : fmt::format(" as '{}'", config.base_name));
   for (const VariantSource& v : config.variants)
-    out += fmt::format("variant:   {} = {}{}\n", v.name, v.path,
-                       v.limit.any() ? ", with a rate limit" : "");
+    out += fmt::format("variant:   {} = {}{}{}\n", v.name, v.path,
+                       v.limit.any() ? ", with a rate limit" : "", v.pin ? ", pinned" : "");
   if (!config.watch.folder.empty())
     out += fmt::format("watched:   {}, settle time {:g} s\n", config.watch.folder,
                        seconds(config.watch.settle));
@@ -55,7 +56,17 @@ std::string describe(const Config& config) {
       count_or(config.router.cache_bytes, "auto"), config.router.half_life_seconds,
       config.router.age_bound_seconds, count_or(config.router.max_waiting, "auto"),
       count_or(config.router.max_waiting_per_variant, "auto"));
+  if (!config.tracing.endpoint.empty())
+    out += fmt::format("traces:    {:g} of those that begin here, to {} as {}\n",
+                       config.trace_ratio, config.tracing.endpoint, config.tracing.service);
   return out;
+}
+
+std::string config_digest(const Config& config) {
+  std::string text = describe(config);
+  for (const auto& [key, value] : config.keys) text += fmt::format("{}={}\n", key, value);
+  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
 }  // namespace deltad

@@ -35,7 +35,10 @@ KeyEntry inline_key(const std::string& key, std::string name, bool admin) {
 }  // namespace
 
 Access::Access(const AccessOptions& options)
-    : options_(options), anybody_(nobody(*options.clock)), table_(std::make_shared<Table>()) {}
+    : options_(options),
+      unix_now_(options.unix_now ? options.unix_now : system_seconds),
+      anybody_(nobody(*options.clock)),
+      table_(std::make_shared<Table>()) {}
 
 Result<std::unique_ptr<Access>> Access::make(const AccessOptions& options) {
   std::unique_ptr<Access> access(new Access(options));
@@ -48,26 +51,26 @@ std::shared_ptr<const Access::Table> Access::table() const {
   return table_;
 }
 
-bool Access::open_for(Need need) const {
+bool Access::is_open(const Table& table, Need need) {
   if (need == Need::kNothing) return true;
-  if (!options_.keys_file.empty()) return false;
-  return need == Need::kAdmin ? options_.admin_api_keys.empty() : options_.api_keys.empty();
+  return need == Need::kAdmin ? table.admin_open : table.inference_open;
 }
 
+bool Access::open_for(Need need) const { return is_open(*table(), need); }
+
 Result<std::shared_ptr<const Caller>> Access::identify(std::string_view key, Need need) const {
-  if (open_for(need)) return anybody_;
+  const std::shared_ptr<const Table> table = this->table();
+  if (is_open(*table, need)) return anybody_;
   const Status unknown = unauthenticated("The API key is missing or wrong.");
   if (key.empty()) return unknown;
   const KeyHash hash = hash_key(key);
   const Known* found = nullptr;
-  const std::shared_ptr<const Table> table = this->table();
-  for (const Known& known : *table)
+  for (const Known& known : table->keys)
     if (same_hash(known.hash, hash)) found = &known;
   if (found == nullptr) return unknown;
   const KeyRules& rules = found->caller->rules();
   if (rules.expires) {
-    const int64_t now = options_.unix_now ? options_.unix_now() : system_seconds();
-    if (now >= *rules.expires) return unauthenticated("The API key has expired.");
+    if (unix_now_() >= *rules.expires) return unauthenticated("The API key has expired.");
   }
   if (need == Need::kAdmin && !rules.admin)
     return permission_denied("This API key does not open the admin API.");
@@ -78,6 +81,22 @@ Result<std::shared_ptr<const Caller>> Access::identify(std::string_view key, Nee
 
 Status Access::reload() {
   MutexLock reloading(reload_);
+  return read_keys();
+}
+
+Status Access::replace_keys(std::vector<std::string> api_keys,
+                            std::vector<std::string> admin_api_keys) {
+  MutexLock reloading(reload_);
+  options_.api_keys.swap(api_keys);
+  options_.admin_api_keys.swap(admin_api_keys);
+  const Status status = read_keys();
+  if (status.ok()) return status;
+  options_.api_keys.swap(api_keys);
+  options_.admin_api_keys.swap(admin_api_keys);
+  return status;
+}
+
+Status Access::read_keys() {
   std::vector<KeyEntry> entries;
   for (size_t i = 0; i < options_.api_keys.size(); ++i)
     entries.push_back(
@@ -100,10 +119,13 @@ Status Access::reload() {
   }
   const std::shared_ptr<const Table> old = table();
   auto fresh = std::make_shared<Table>();
+  const bool listed = !options_.keys_file.empty();
+  fresh->inference_open = !listed && options_.api_keys.empty();
+  fresh->admin_open = !listed && options_.admin_api_keys.empty();
   for (KeyEntry& entry : entries) {
     Known known;
     known.hash = entry.hash;
-    for (const Known& before : *old)
+    for (const Known& before : old->keys)
       if (before.caller->name() == entry.rules.name) known.use = before.use;
     if (known.use)
       known.use->set_rate(entry.rules.tokens_per_minute);
@@ -111,7 +133,7 @@ Status Access::reload() {
       known.use = std::make_shared<KeyUse>(entry.rules.tokens_per_minute);
     known.caller =
         std::make_shared<const Caller>(std::move(entry.rules), known.use, *options_.clock);
-    fresh->push_back(std::move(known));
+    fresh->keys.push_back(std::move(known));
   }
   MutexLock lock(mutex_);
   table_ = std::move(fresh);

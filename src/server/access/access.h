@@ -39,9 +39,13 @@ class Access {
   Result<std::shared_ptr<const Caller>> identify(std::string_view key, Need need) const
       EXCLUDES(mutex_);
 
+  bool open_for(Need need) const EXCLUDES(mutex_);  // nobody needs a key for it
+
   // Reads the file anew. What was known stays if it is broken. Running requests go on.
-  Status reload() EXCLUDES(mutex_);
-  const std::string& keys_file() const { return options_.keys_file; }
+  Status reload() EXCLUDES(mutex_, reload_);
+  // The same with other inline keys.
+  Status replace_keys(std::vector<std::string> api_keys, std::vector<std::string> admin_api_keys)
+      EXCLUDES(mutex_, reload_);
 
  private:
   struct Known {
@@ -49,13 +53,18 @@ class Access {
     std::shared_ptr<const Caller> caller;
     std::shared_ptr<KeyUse> use;
   };
-  using Table = std::vector<Known>;
+  struct Table {
+    std::vector<Known> keys;
+    bool inference_open = true, admin_open = true;  // no key is configured for it
+  };
 
   explicit Access(const AccessOptions& options);
   std::shared_ptr<const Table> table() const EXCLUDES(mutex_);
-  bool open_for(Need need) const;
+  static bool is_open(const Table& table, Need need);
+  Status read_keys() REQUIRES(reload_);
 
-  const AccessOptions options_;
+  AccessOptions options_ GUARDED_BY(reload_);
+  const std::function<int64_t()> unix_now_;
   const std::shared_ptr<const Caller> anybody_;
   mutable Mutex mutex_;
   Mutex reload_;  // one at a time; taken before mutex_

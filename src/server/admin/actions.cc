@@ -157,6 +157,7 @@ ApiError perform(const Serving& serving, const AdminRoute& route, std::string_vi
     case AdminAction::kUnloadAdapter:
       return unload_adapter(router, body, answer);
     case AdminAction::kHealth:
+    case AdminAction::kDebug:
     case AdminAction::kNone:
       break;
   }

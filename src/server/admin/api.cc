@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "server/admin/actions.h"
+#include "server/admin/debug_json.h"
 #include "server/openai/ids.h"
 #include "server/openai/reply.h"
 
@@ -37,6 +38,7 @@ struct Job {
     switch (route.action) {
       case AdminAction::kModels:
       case AdminAction::kCache:
+      case AdminAction::kDebug:
       case AdminAction::kList:
       case AdminAction::kGet:
       case AdminAction::kPool:
@@ -72,17 +74,17 @@ AdminApi::AdminApi(const Access& access, Observer& observer)
 void AdminApi::set_ready(const Serving& serving) {
   MutexLock lock(mutex_);
   serving_ = serving;
+  reason_.clear();
 }
 
 void AdminApi::set_not_ready(std::string reason) {
   MutexLock lock(mutex_);
-  serving_.reset();
   reason_ = std::move(reason);
 }
 
 ApiError AdminApi::serving_now(Serving* serving) const {
   MutexLock lock(mutex_);
-  if (!serving_) return api_error(503, reason_);
+  if (!reason_.empty()) return api_error(503, reason_);
   *serving = *serving_;
   return {};
 }
@@ -127,6 +129,8 @@ void AdminApi::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   if (route.action == AdminAction::kHealth) return reply->json(200, Json{{"status", "ok"}});
   auto job = std::make_shared<Job>();
   if (const ApiError error = serving_now(&job->serving)) return reply->error(error);
+  if (route.action == AdminAction::kDebug)
+    return reply->json(200, debug_json(job->serving, observer_));
   job->route = route;
   job->body = std::move(request.body);
   job->reply = std::move(reply);

@@ -23,6 +23,7 @@ constexpr KnownAdminRoute kKnown[] = {
     {"PUT", "/admin/v1/variants/{}", AdminAction::kReplace, Need::kAdmin},
     {"DELETE", "/admin/v1/variants/{}", AdminAction::kRemove, Need::kAdmin},
     {"GET", "/admin/v1/cache", AdminAction::kCache, Need::kAdmin},
+    {"GET", "/debug/state", AdminAction::kDebug, Need::kAdmin},
     {"GET", "/admin/v1/pool", AdminAction::kPool, Need::kAdmin},
     {"PUT", "/admin/v1/pool/budget", AdminAction::kPoolBudget, Need::kAdmin},
     {"POST", "/admin/v1/pool/adapters", AdminAction::kPoolAdd, Need::kAdmin},
@@ -62,6 +63,8 @@ const char* admin_action_name(AdminAction action) {
       return "health";
     case AdminAction::kModels:
       return "models";
+    case AdminAction::kDebug:
+      return "debug";
     case AdminAction::kCache:
       return "cache";
     case AdminAction::kList:

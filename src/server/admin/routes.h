@@ -14,6 +14,7 @@ enum class AdminAction {
   kHealth,
   kModels,
   kCache,
+  kDebug,
   kList,
   kGet,
   kAdd,

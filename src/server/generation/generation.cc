@@ -6,12 +6,6 @@
 #include <utility>
 
 namespace deltad {
-namespace {
-
-double since(TimePoint from, TimePoint to) { return to == TimePoint{} ? -1 : seconds(to - from); }
-
-}  // namespace
-
 Generation::Generation(const Serving& serving, GenerationPlan plan,
                        std::unique_ptr<GenerationSink> sink, std::shared_ptr<Admission> admission,
                        uint64_t seed)
@@ -49,13 +43,12 @@ void Generation::start() {
 }
 
 ApiError Generation::submit_all() {
-  const std::string variant = plan_.model.is_base ? std::string() : plan_.model.name;
   for (; submitted_ < choices_.size(); ++submitted_) {
     const Result<Router::Ticket> ticket =
         serving_.router->submit(plan_.model, make_request(submitted_));
     if (!ticket.ok()) return api_error(ticket.status());
     choices_[submitted_]->ticket = *ticket;
-    sink_->record().metrics().submitted(variant);
+    sink_->record().metrics().submitted(variant());
   }
   return {};
 }
@@ -107,10 +100,8 @@ void Generation::on_event(size_t index, const TokenEvent& event, TimePoint at) {
 
 void Generation::on_token(size_t index, const TokenEvent& event, TimePoint at) {
   Choice& choice = *choices_[index];
-  if (!choice.started) {
-    choice.started = true;
-    sink_->record().metrics().started(plan_.model.is_base ? std::string() : plan_.model.name);
-  }
+  sink_->record().token(variant(), choice.last_token, at);
+  choice.last_token = at;
   if (over_ || choice.closed) return;
   choice.stream.push(event);
   if (choice.stream.stopped()) {
@@ -154,25 +145,7 @@ void Generation::account(size_t index, const TokenEvent& event) {
     usage_.cached_tokens += event.cached_tokens;
   }
   admission_->used(event.output_tokens);
-  const TimePoint received = sink_->record().received();
-  GenerationFigures figures;
-  figures.variant = plan_.model.is_base ? std::string() : plan_.model.name;
-  figures.prompt_tokens = event.prompt_tokens;
-  figures.cached_tokens = event.cached_tokens;
-  figures.output_tokens = event.output_tokens;
-  figures.queue = since(received, event.admitted);
-  figures.first_token = since(received, event.first_token);
-  figures.total = seconds(Clock::real().now() - received);
-  sink_->record().metrics().ended(figures, choices_[index]->started);
-
-  RequestRecord& record = sink_->record();
-  if (record.queue < 0 || (figures.queue >= 0 && figures.queue < record.queue)) {
-    record.queue = figures.queue;
-  }
-  if (record.first_token < 0 ||
-      (figures.first_token >= 0 && figures.first_token < record.first_token)) {
-    record.first_token = figures.first_token;
-  }
+  sink_->record().sequence_ended(variant(), event, choices_[index]->last_token != TimePoint{});
 }
 
 void Generation::begin_choice(size_t index) {

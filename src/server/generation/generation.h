@@ -37,10 +37,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
     Router::Ticket ticket = 0;
     Piece answer;  // whole answers: what has come so far
     TokenEvent prompt_logprobs;
-    bool begun = false;    // its first chunk is out
-    bool closed = false;   // nothing more is sent for it
-    bool ended = false;    // the engine is through with it
-    bool started = false;  // it has a token
+    bool begun = false;      // its first chunk is out
+    bool closed = false;     // nothing more is sent for it
+    bool ended = false;      // the engine is through with it
+    TimePoint last_token{};  // zero: it has none
     const char* finish_reason = nullptr;
   };
 
@@ -63,6 +63,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
     return plan_.prompts[index / static_cast<size_t>(plan_.sampling.n)];
   }
   std::string finish_reasons() const;
+  // For what is counted by model; "": the base.
+  std::string variant() const { return plan_.model.is_base ? std::string() : plan_.model.name; }
 
   const Serving serving_;
   const GenerationPlan plan_;

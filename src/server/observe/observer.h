@@ -2,26 +2,33 @@
 // request records, which it makes. One for the daemon; outlives whatever answers. Any thread.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "server/metrics.h"
 #include "server/observe/request_record.h"
+#include "server/observe/span.h"
 
 namespace deltad {
 
 class Observer {
  public:
-  ServerMetrics& metrics() { return metrics_; }
+  // spans: outlives the observer; null: nothing is traced. ratio: the share that is kept of the
+  // traces that begin here; others are kept as their caller's flag says.
+  explicit Observer(SpanSink* spans = nullptr, double ratio = 1) : spans_(spans), ratio_(ratio) {}
 
-  // received: when the request had been read whole; zero: now.
-  std::unique_ptr<RequestRecord> begin(Route route, std::string id, TimePoint received) {
-    if (received == TimePoint{}) received = Clock::real().now();
-    return std::make_unique<RequestRecord>(*this, route, std::move(id), received);
-  }
+  ServerMetrics& metrics() { return metrics_; }
+  SpanSink* spans() const { return spans_; }
+  void set_ratio(double ratio) { ratio_ = ratio; }
+
+  // received: when the request had been read whole; zero: now. trace: the headers as they came.
+  std::unique_ptr<RequestRecord> begin(Route route, std::string id, TimePoint received,
+                                       const TraceHeaders& trace = {});
 
  private:
+  SpanSink* const spans_;
+  std::atomic<double> ratio_;
   ServerMetrics metrics_;
 };
 

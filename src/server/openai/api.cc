@@ -70,6 +70,13 @@ struct Job {
   }
 };
 
+TraceHeaders trace_headers(const HttpRequest& request) {
+  TraceHeaders trace;
+  if (const std::string* parent = request.header("traceparent")) trace.traceparent = *parent;
+  if (const std::string* state = request.header("tracestate")) trace.tracestate = *state;
+  return trace;
+}
+
 }  // namespace
 
 OpenAiApi::OpenAiApi(ApiOptions options, const Access& access, Observer& observer)
@@ -78,18 +85,24 @@ OpenAiApi::OpenAiApi(ApiOptions options, const Access& access, Observer& observe
 void OpenAiApi::set_ready(const Serving& serving) {
   MutexLock lock(mutex_);
   serving_ = serving;
+  reason_.clear();
+}
+
+void OpenAiApi::set_loaded(const Serving& serving, std::string reason) {
+  MutexLock lock(mutex_);
+  serving_ = serving;
+  reason_ = std::move(reason);
 }
 
 void OpenAiApi::set_not_ready(std::string reason) {
   MutexLock lock(mutex_);
-  serving_.reset();
   reason_ = std::move(reason);
 }
 
 ApiError OpenAiApi::serving_now(Serving* serving) const {
   MutexLock lock(mutex_);
-  if (!serving_) return api_error(503, reason_);
-  *serving = *serving_;
+  if (serving_) *serving = *serving_;
+  if (!reason_.empty()) return api_error(503, reason_);
   if (!serving->engine->healthy()) return api_error(503, "The engine is not healthy.");
   return {};
 }
@@ -114,9 +127,9 @@ void OpenAiApi::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) 
   }
   const bool allowed = method_allowed(request.method, match.allow);
   if (!match.allow.empty() && !allowed) headers.emplace_back("Allow", match.allow);
-  auto reply =
-      std::make_unique<Reply>(std::move(exchange), std::move(headers),
-                              observer_.begin(match.route, std::move(id), request.received));
+  auto reply = std::make_unique<Reply>(
+      std::move(exchange), std::move(headers),
+      observer_.begin(match.route, std::move(id), request.received, trace_headers(request)));
   if (match.allow.empty()) {
     ApiError error = api_error(404, "There is no such endpoint.");
     error.type = "invalid_request_error";
@@ -193,8 +206,11 @@ void OpenAiApi::ready(Reply& reply) const {
 void OpenAiApi::metrics_page(Reply& reply) {
   MetricsSnapshot snapshot;
   Serving serving;
-  if (!serving_now(&serving)) {
-    snapshot.ready = true;
+  snapshot.ready = !serving_now(&serving);
+  if (observer_.spans() != nullptr) snapshot.spans = observer_.spans()->counts();
+  if (serving.router != nullptr) {
+    snapshot.loaded = true;
+    snapshot.healthy = serving.engine->healthy();
     snapshot.base_name = serving.router->base_name();
     snapshot.base_bytes = serving.base_bytes;
     snapshot.engine = serving.engine->stats();

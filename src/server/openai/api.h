@@ -28,6 +28,8 @@ class OpenAiApi final : public HttpHandler {
   OpenAiApi(ApiOptions options, const Access& access, Observer& observer);
 
   void set_ready(const Serving& serving) EXCLUDES(mutex_);
+  // The model is loaded, but requests are not taken yet.
+  void set_loaded(const Serving& serving, std::string reason) EXCLUDES(mutex_);
   // From now on new requests get a 503 with this reason ("The model is being loaded.", "The server
   // is shutting down."). Those that run go on.
   void set_not_ready(std::string reason) EXCLUDES(mutex_);
@@ -36,6 +38,7 @@ class OpenAiApi final : public HttpHandler {
   HttpResponse reject(const HttpRequest& partial, int status, const std::string& message) override;
 
  private:
+  // An error if requests are not taken; *serving is set as soon as the model is loaded.
   ApiError serving_now(Serving* serving) const EXCLUDES(mutex_);
   HttpHeaders common_headers(const HttpRequest& request, const std::string& request_id) const;
   void answer(const RouteMatch& match, HttpRequest request, std::unique_ptr<Reply> reply);
@@ -50,8 +53,8 @@ class OpenAiApi final : public HttpHandler {
   const Access& access_;
   Observer& observer_;
   mutable Mutex mutex_;
-  std::optional<Serving> serving_ GUARDED_BY(mutex_);
-  std::string reason_ GUARDED_BY(mutex_) = "The model is being loaded.";
+  std::optional<Serving> serving_ GUARDED_BY(mutex_);  // from the first set_ready() on
+  std::string reason_ GUARDED_BY(mutex_) = "The model is being loaded.";  // "": requests are taken
 };
 
 }  // namespace deltad
