@@ -109,6 +109,11 @@ void ServerMetrics::ended(const GenerationFigures& figures, bool had_started) {
   total_.observe(figures.total);
 }
 
+RequestFigures ServerMetrics::figures() const {
+  MutexLock lock(mutex_);
+  return {all_.requests, first_token_, per_token_};
+}
+
 std::vector<std::string> ServerMetrics::variants() const {
   MutexLock lock(mutex_);
   std::vector<std::string> names;

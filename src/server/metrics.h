@@ -41,6 +41,12 @@ enum class PathPart {
   kWrite    // token event → its bytes with the operating system
 };
 
+// What the admin API's state shows of requests; cumulative, as all that is counted here.
+struct RequestFigures {
+  uint64_t requests = 0;              // engine requests submitted
+  Histogram first_token, per_token;  // seconds
+};
+
 // One engine request that has ended.
 struct GenerationFigures {
   std::string variant;  // "": the base
@@ -74,6 +80,7 @@ class ServerMetrics {
   std::vector<std::string> variants() const EXCLUDES(mutex_);
   void forget(const std::string& variant) EXCLUDES(mutex_);
 
+  RequestFigures figures() const EXCLUDES(mutex_);
   std::string render(const MetricsSnapshot& snapshot) const EXCLUDES(mutex_);
 
  private:

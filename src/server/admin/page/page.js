@@ -3,11 +3,14 @@
 const LOOK = 1000;      // ms between two looks
 const HISTORY = 300;    // looks kept: five minutes
 const STRIPES = 60;     // of a variant's history as drawn
+const RECENT = 6;       // looks that a rate is taken over
+const MINUTE = 60;      // looks that percentiles are taken over
 const COLOURS = 12;     // hues of the batch's bar
 
 const $ = (id) => document.getElementById(id);
 const history = new Map();  // variant → its last states, oldest first
 const lines = new Map();    // figure → its last values
+const counters = new Map(); // counter → how it stood at the last looks
 let key = sessionStorage.getItem("admin-key") ?? "";
 let asked = [];             // what stops the requests that run
 
@@ -69,17 +72,44 @@ function figure(name, text, value) {
   else shown.append(line);
 }
 
+// The rate of a counter over the last `RECENT` looks.
+function rate(name, count) {
+  const kept = remember(counters, name, { count, at: performance.now() }, RECENT);
+  const [first, last] = [kept[0], kept[kept.length - 1]];
+  return last.at > first.at ? (1000 * Math.max(last.count - first.count, 0)) / (last.at - first.at) : 0;
+}
+
+// Percentiles of what came into a histogram within the last minute; null: nothing did.
+function percentiles(name, { bounds, counts }, shares) {
+  const before = remember(counters, name, counts, MINUTE)[0];
+  const fresh = counts.map((n, i) => Math.max(n - before[i], 0));
+  const total = fresh.reduce((sum, n) => sum + n, 0);
+  return shares.map((share) => {
+    if (!total) return null;
+    let below = 0;
+    const i = fresh.findIndex((n) => (below += n) >= share * total);
+    if (i >= bounds.length) return bounds[bounds.length - 1];
+    const low = i ? bounds[i - 1] : 0;
+    return low + ((bounds[i] - low) * (share * total - (below - fresh[i]))) / fresh[i];
+  });
+}
+
 function showFigures(state) {
-  const { engine, rates, latency } = state;
-  figure("Tokens/s", number(rates.output_tokens_per_second), rates.output_tokens_per_second);
-  figure("Requests/s", number(rates.requests_per_second), rates.requests_per_second);
+  const { engine } = state;
+  const tokens = rate("tokens", engine.generated_tokens);
+  const requests = rate("requests", state.requests);
+  const kv = engine.kv_blocks ? engine.kv_blocks_used / engine.kv_blocks : 0;
+  const [ttft50, ttft99] = percentiles("ttft", state.first_token_seconds, [0.5, 0.99]);
+  const [itl50, itl99] = percentiles("itl", state.per_token_seconds, [0.5, 0.99]);
+  figure("Tokens/s", number(tokens), tokens);
+  figure("Requests/s", number(requests), requests);
   figure("Running", String(engine.running), engine.running);
   figure("Waiting", String(engine.waiting), engine.waiting);
-  figure("KV cache", percent(engine.kv_usage), engine.kv_usage);
-  figure("First token, p50", milliseconds(latency.ttft_p50));
-  figure("First token, p99", milliseconds(latency.ttft_p99));
-  figure("Between tokens, p50", milliseconds(latency.itl_p50));
-  figure("Between tokens, p99", milliseconds(latency.itl_p99));
+  figure("KV cache in use", percent(kv), kv);
+  figure("First token, p50", milliseconds(ttft50));
+  figure("First token, p99", milliseconds(ttft99));
+  figure("A token, p50", milliseconds(itl50));
+  figure("A token, p99", milliseconds(itl99));
 }
 
 // The hue of a name is the same at every look.
@@ -120,8 +150,9 @@ function stripes(states) {
 }
 
 function showVariants(variants, cache) {
-  $("cache").textContent = `${bytes(cache.used_bytes)} of ${bytes(cache.budget_bytes)} used` +
-    (cache.loading_bytes ? `, ${bytes(cache.loading_bytes)} being loaded` : "");
+  const tier = (name, t) => `${name} ${bytes(t.used_bytes)} of ${bytes(t.budget_bytes)} used` +
+    (t.loading_bytes ? `, ${bytes(t.loading_bytes)} being loaded` : "");
+  $("cache").textContent = tier("Memory for variants:", cache.device) + (cache.host.budget_bytes ? tier("; host memory:", cache.host) : "");
   const names = new Set(variants.map((v) => v.name));
   for (const name of history.keys()) if (!names.has(name)) history.delete(name);
   $("variants").replaceChildren(...variants.map((v) => {
@@ -131,7 +162,7 @@ function showVariants(variants, cache) {
     if (v.error) state.title = v.error;
     return element("tr", {}, element("th", { scope: "row", text: v.pinned ? `${v.name} (pinned)` : v.name }), state,
       element("td", {}, stripes(states)), cell(v.bytes ? bytes(v.bytes) : "–"), cell(String(v.in_flight)), cell(String(v.waiting)),
-      cell(number(v.rate, 2)));
+      cell(number(v.requests_per_second, 2)));
   }));
 }
 
@@ -156,8 +187,8 @@ async function look() {
     }
     const state = await answer.json();
     $("base").textContent = state.base.name;
-    $("status").textContent = state.status;
-    $("status").className = "";
+    $("status").textContent = state.healthy ? "serving" : "the engine is not healthy";
+    $("status").className = state.healthy ? "" : "error";
     showFigures(state);
     showBatch(state.batch);
     showVariants(state.variants, state.cache);
