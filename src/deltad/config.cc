@@ -36,8 +36,11 @@ class Reader {
   Reader(const std::string& file, Config* config) : file_(file), config_(*config) {}
 
   Status read(const YAML::Node& root) {
+    std::vector<Key> admin = admin_keys();
+    admin.push_back({"tls", "a map", nested("server.admin.tls", admin_tls_keys())});
     std::vector<Key> server = server_keys();
-    server.push_back({"admin", "a map", nested("server.admin", admin_keys())});
+    server.push_back({"tls", "a map", nested("server.tls", tls_keys())});
+    server.push_back({"admin", "a map", nested("server.admin", admin)});
     return section(
         root, "",
         {
@@ -124,10 +127,11 @@ Status read_config(std::string_view yaml, const std::string& file, Config* confi
     return invalid_argument(
         fmt::format("{} line {}: not valid YAML: {}", file, error.mark.line + 1, error.msg));
   }
-  if (!fresh.admin_listen.empty() && fresh.admin_api_keys.empty() &&
+  if (!fresh.admin_listen.empty() && fresh.admin_api_keys.empty() && fresh.keys_file.empty() &&
       !is_loopback(fresh.admin_listen))
     return invalid_argument(fmt::format(
-        "{}: key 'server.admin.listen': {} may be reached by others: give server.admin.api_keys",
+        "{}: key 'server.admin.listen': {} may be reached by others: give server.admin.api_keys or "
+        "server.keys_file",
         file, fresh.admin_listen));
   for (const std::string& key : fresh.admin_api_keys)
     if (std::find(fresh.api_keys.begin(), fresh.api_keys.end(), key) != fresh.api_keys.end())
@@ -139,10 +143,19 @@ Status read_config(std::string_view yaml, const std::string& file, Config* confi
   if (fresh.pool.folder.empty() && fresh.pool.pool.budget > 0)
     return invalid_argument(fmt::format(
         "{}: key 'adapter_pool.budget': give adapter_pool.folder too, the path of a folder", file));
+  for (const auto& [name, tls] :
+       {std::pair{"server.tls", &fresh.tls}, std::pair{"server.admin.tls", &fresh.admin_tls}}) {
+    if (tls->any() && (tls->certificate.empty() || tls->key.empty()))
+      return invalid_argument(
+          fmt::format("{}: key '{}': give both certificate and key", file, name));
+    for (std::string* path : {&tls->certificate, &tls->key, &tls->client_ca})
+      *path = beside(file, *path);
+  }
   fresh.base = beside(file, fresh.base);
   for (VariantSource& variant : fresh.variants) variant.path = beside(file, variant.path);
   fresh.watch.folder = beside(file, fresh.watch.folder);
   fresh.pool.folder = beside(file, fresh.pool.folder);
+  fresh.keys_file = beside(file, fresh.keys_file);
   *config = std::move(fresh);
   return Status();
 }

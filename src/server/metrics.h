@@ -34,6 +34,8 @@ enum class Route {
   kOther
 };
 const char* route_name(Route route);
+// "200", or of a gRPC code (0 to 16) "OK", "NOT_FOUND".
+std::string code_label(int code);
 
 // The parts of a request's way through the server that are the HTTP path's own.
 enum class PathPart {
@@ -68,7 +70,8 @@ class ServerMetrics {
  public:
   ServerMetrics();
 
-  void request_done(Route route, int status) EXCLUDES(mutex_);
+  // code: the HTTP status, or gRPC's code.
+  void request_done(Route route, int code) EXCLUDES(mutex_);
   void path(PathPart part, double seconds) EXCLUDES(mutex_);
   // An engine request of this variant: submitted, got its first token, ended.
   void submitted(const std::string& variant) EXCLUDES(mutex_);

@@ -4,7 +4,6 @@
 
 #include "base/log.h"
 #include "server/admin/actions.h"
-#include "server/api_keys.h"
 #include "server/openai/ids.h"
 #include "server/openai/reply.h"
 
@@ -55,7 +54,8 @@ struct Job {
     if (answer.variant.size() <= kLongestShown) reply->record().model = answer.variant;
     if (error) return reply->error(error);
     if (changes())
-      log_info("admin id={} action={} variant={}", reply->request_id(),
+      log_info("admin id={} key={} action={} variant={}", reply->request_id(),
+               reply->record().caller.empty() ? "-" : reply->record().caller,
                admin_action_name(route.action), answer.variant);
     if (answer.text.empty())
       reply->json(answer.status, answer.json);
@@ -66,8 +66,8 @@ struct Job {
 
 }  // namespace
 
-AdminApi::AdminApi(std::vector<std::string> api_keys, ServerMetrics& metrics)
-    : api_keys_(std::move(api_keys)), metrics_(metrics) {}
+AdminApi::AdminApi(const Access& access, Observer& observer)
+    : access_(access), observer_(observer) {}
 
 void AdminApi::set_ready(const Serving& serving) {
   MutexLock lock(mutex_);
@@ -87,14 +87,17 @@ ApiError AdminApi::serving_now(Serving* serving) const {
   return {};
 }
 
-ApiError AdminApi::admit(const HttpRequest& request, const AdminRoute& route) const {
+ApiError AdminApi::admit(const HttpRequest& request, const AdminRoute& route,
+                         std::string* key) const {
   if (request.header("origin") != nullptr) {
     ApiError error = api_error(403, "The admin API does not answer web pages.");
     error.code = "forbidden";
     return error;
   }
-  if (route.action == AdminAction::kHealth) return {};
-  if (!has_right_key(request, api_keys_)) return api_error(401, "The API key is missing or wrong.");
+  const std::string* given = request.header("authorization");
+  const auto caller = access_.identify(given == nullptr ? "" : bearer_key(*given), route.need);
+  if (!caller.ok()) return api_error(caller.status());
+  *key = (*caller)->name();
   if (route.allow.empty()) {
     ApiError error = api_error(404, "There is no such endpoint.");
     error.type = "invalid_request_error";
@@ -113,10 +116,13 @@ void AdminApi::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   const AdminRoute route = match_admin_route(request.method, request.target);
   std::string id = request_id_of(request);
   HttpHeaders headers = {{"X-Request-Id", id}};
-  const ApiError refused = admit(request, route);
+  std::string key;
+  const ApiError refused = admit(request, route, &key);
   if (refused.status == 405) headers.emplace_back("Allow", route.allow);
-  auto reply = std::make_unique<Reply>(exchange, Route::kAdmin, std::move(id), std::move(headers),
-                                       request.received, metrics_);
+  auto reply =
+      std::make_unique<Reply>(exchange, std::move(headers),
+                              observer_.begin(Route::kAdmin, std::move(id), request.received));
+  reply->record().caller = std::move(key);
   if (refused) return reply->error(refused);
   if (route.action == AdminAction::kHealth) return reply->json(200, Json{{"status", "ok"}});
   auto job = std::make_shared<Job>();
@@ -136,8 +142,9 @@ void AdminApi::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
 
 HttpResponse AdminApi::reject(const HttpRequest& partial, int status, const std::string& message) {
   const std::string id = request_id_of(partial);
-  metrics_.request_done(Route::kAdmin, status);
-  log_info("request id={} endpoint={} status={} refused", id, route_name(Route::kAdmin), status);
+  const auto record = observer_.begin(Route::kAdmin, id, partial.received);
+  record->error = "refused";
+  record->end(status);
   return error_response(api_error(status, message), {{"X-Request-Id", id}});
 }
 

@@ -13,10 +13,12 @@ double since(TimePoint from, TimePoint to) { return to == TimePoint{} ? -1 : sec
 }  // namespace
 
 Generation::Generation(const Serving& serving, GenerationPlan plan,
-                       std::unique_ptr<GenerationSink> sink, uint64_t seed)
+                       std::unique_ptr<GenerationSink> sink, std::shared_ptr<Admission> admission,
+                       uint64_t seed)
     : serving_(serving),
       plan_(std::move(plan)),
       sink_(std::move(sink)),
+      admission_(std::move(admission)),
       sampling_(sampling_params(plan_.sampling, plan_.model.text->defaults, seed)) {
   ChoiceOptions options;
   options.stop = plan_.sampling.stop;
@@ -37,7 +39,9 @@ void Generation::start() {
     usage_.prompt_tokens += static_cast<int64_t>(prompt.ids.size());
   }
   if (const ApiError error = submit_all()) return fail(error);
-  sink_->metrics().path(PathPart::kSubmit, seconds(Clock::real().now() - sink_->received()));
+  admission_->used(usage_.prompt_tokens);
+  sink_->record().metrics().path(PathPart::kSubmit,
+                                 seconds(Clock::real().now() - sink_->record().received()));
   // Weak: while sequences run, their events keep this alive.
   sink_->on_disconnect([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->client_gone();
@@ -51,7 +55,7 @@ ApiError Generation::submit_all() {
         serving_.router->submit(plan_.model, make_request(submitted_));
     if (!ticket.ok()) return api_error(ticket.status());
     choices_[submitted_]->ticket = *ticket;
-    sink_->metrics().submitted(variant);
+    sink_->record().metrics().submitted(variant);
   }
   return {};
 }
@@ -60,8 +64,8 @@ Request Generation::make_request(size_t index) {
   const SamplingFields& fields = plan_.sampling;
   const PromptTokens& prompt = prompt_of(index);
   Request request;
-  request.id =
-      choices_.size() == 1 ? sink_->request_id() : fmt::format("{}/{}", sink_->request_id(), index);
+  request.id = choices_.size() == 1 ? sink_->record().id()
+                                    : fmt::format("{}/{}", sink_->record().id(), index);
   request.follows = index > 0;
   request.prompt = prompt.ids;
   request.sampling = sampling_;
@@ -77,7 +81,7 @@ Request Generation::make_request(size_t index) {
   request.logprobs = plan_.top_logprobs;
   if (plan_.echo) request.prompt_logprobs = plan_.top_logprobs;
   request.priority = fields.priority;
-  request.received = sink_->received();
+  request.received = sink_->record().received();
   request.deadline = plan_.deadline;
   if (serving_.request_seconds > 0)
     request.deadline =
@@ -105,7 +109,7 @@ void Generation::on_token(size_t index, const TokenEvent& event, TimePoint at) {
   Choice& choice = *choices_[index];
   if (!choice.started) {
     choice.started = true;
-    sink_->metrics().started(plan_.model.is_base ? std::string() : plan_.model.name);
+    sink_->record().metrics().started(plan_.model.is_base ? std::string() : plan_.model.name);
   }
   if (over_ || choice.closed) return;
   choice.stream.push(event);
@@ -149,7 +153,8 @@ void Generation::account(size_t index, const TokenEvent& event) {
   if (index % static_cast<size_t>(plan_.sampling.n) == 0) {
     usage_.cached_tokens += event.cached_tokens;
   }
-  const TimePoint received = sink_->received();
+  admission_->used(event.output_tokens);
+  const TimePoint received = sink_->record().received();
   GenerationFigures figures;
   figures.variant = plan_.model.is_base ? std::string() : plan_.model.name;
   figures.prompt_tokens = event.prompt_tokens;
@@ -158,7 +163,7 @@ void Generation::account(size_t index, const TokenEvent& event) {
   figures.queue = since(received, event.admitted);
   figures.first_token = since(received, event.first_token);
   figures.total = seconds(Clock::real().now() - received);
-  sink_->metrics().ended(figures, choices_[index]->started);
+  sink_->record().metrics().ended(figures, choices_[index]->started);
 
   RequestRecord& record = sink_->record();
   if (record.queue < 0 || (figures.queue >= 0 && figures.queue < record.queue)) {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "server/access/caller.h"
 #include "server/generation/choice_stream.h"
 #include "server/generation/generation_plan.h"
 #include "server/generation/generation_sink.h"
@@ -21,9 +22,9 @@ namespace deltad {
 
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  // seed: for requests that give none.
+  // admission: its place among its key's requests. seed: for requests that give none.
   Generation(const Serving& serving, GenerationPlan plan, std::unique_ptr<GenerationSink> sink,
-             uint64_t seed);
+             std::shared_ptr<Admission> admission, uint64_t seed);
 
   void start();
 
@@ -66,6 +67,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const Serving serving_;
   const GenerationPlan plan_;
   const std::unique_ptr<GenerationSink> sink_;
+  const std::shared_ptr<Admission> admission_;
   const SamplingParams sampling_;
   std::vector<std::unique_ptr<Choice>> choices_;
   size_t submitted_ = 0, ended_ = 0;

@@ -11,8 +11,8 @@
 #include "base/clock.h"
 #include "server/generation/choice_stream.h"
 #include "server/metrics.h"
+#include "server/observe/request_record.h"
 #include "server/openai/errors.h"
-#include "server/request_record.h"
 
 namespace deltad {
 
@@ -36,9 +36,6 @@ class GenerationSink {
   // Called (like posted work) at most once, if the client leaves before the answer is complete.
   virtual void on_disconnect(std::function<void()> callback) = 0;
 
-  virtual const std::string& request_id() const = 0;
-  virtual TimePoint received() const = 0;
-  virtual ServerMetrics& metrics() const = 0;
   virtual RequestRecord& record() = 0;
 
   // Of a stream. A choice begins before its first piece; echo: what of the prompt is repeated. at:
