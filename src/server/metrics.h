@@ -45,7 +45,7 @@ enum class PathPart {
 
 // What the admin API's state shows of requests; cumulative, as all that is counted here.
 struct RequestFigures {
-  uint64_t requests = 0;              // engine requests submitted
+  uint64_t requests = 0;             // engine requests submitted
   Histogram first_token, per_token;  // seconds
 };
 

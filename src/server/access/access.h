@@ -39,6 +39,12 @@ class Access {
   Result<std::shared_ptr<const Caller>> identify(std::string_view key, Need need) const
       EXCLUDES(mutex_);
 
+  // Whether anybody may, because no key is configured for it.
+  bool open_for(Need need) const;
+
+  // Nobody in particular, who may use every model.
+  const std::shared_ptr<const Caller>& anybody() const { return anybody_; }
+
   // Reads the file anew. What was known stays if it is broken. Running requests go on.
   Status reload() EXCLUDES(mutex_);
   const std::string& keys_file() const { return options_.keys_file; }
@@ -53,7 +59,6 @@ class Access {
 
   explicit Access(const AccessOptions& options);
   std::shared_ptr<const Table> table() const EXCLUDES(mutex_);
-  bool open_for(Need need) const;
 
   const AccessOptions options_;
   const std::shared_ptr<const Caller> anybody_;

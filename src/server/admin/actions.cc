@@ -157,6 +157,9 @@ ApiError perform(const Serving& serving, const AdminRoute& route, std::string_vi
     case AdminAction::kUnloadAdapter:
       return unload_adapter(router, body, answer);
     case AdminAction::kHealth:
+    case AdminAction::kPage:
+    case AdminAction::kState:
+    case AdminAction::kPlayground:
     case AdminAction::kNone:
       break;
   }

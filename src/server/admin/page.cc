@@ -5,8 +5,6 @@
 
 namespace deltad {
 
-extern const AdminPageFile kAdminPageFiles[3];
-
 namespace {
 
 // "127.0.0.1:8081" → "127.0.0.1", "[::1]:8081" → "[::1]".

@@ -13,6 +13,8 @@ struct AdminPageFile {
   std::string_view path, type, content;
 };
 
+extern const AdminPageFile kAdminPageFiles[3];  // made when deltad is built
+
 // The page's file of this path (query and all are left out before); null: none.
 const AdminPageFile* find_admin_page_file(std::string_view path);
 
