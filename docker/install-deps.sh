@@ -15,7 +15,7 @@ packages=(
 # and fuzzer runtimes are a package of their own, named after the compiler's version.
 . /etc/os-release
 case "${ID:-}:${VERSION_ID:-}" in
-  debian:12) packages+=(libboost1.81-dev libclang-rt-14-dev) ;;
+  debian:12) packages+=(libboost1.81-dev libclang-rt-14-dev chromium chromium-driver) ;;  # the admin page's test
   ubuntu:24.04) packages+=(libboost-dev libclang-rt-18-dev) ;;
   *) packages+=(libboost-dev) ;;
 esac

@@ -39,7 +39,11 @@ class Access {
   Result<std::shared_ptr<const Caller>> identify(std::string_view key, Need need) const
       EXCLUDES(mutex_);
 
-  bool open_for(Need need) const EXCLUDES(mutex_);  // nobody needs a key for it
+  // Whether anybody may, because no key is configured for it.
+  bool open_for(Need need) const EXCLUDES(mutex_);
+
+  // Nobody in particular, who may use every model.
+  const std::shared_ptr<const Caller>& anybody() const { return anybody_; }
 
   // Reads the file anew. What was known stays if it is broken. Running requests go on.
   Status reload() EXCLUDES(mutex_, reload_);

@@ -158,6 +158,9 @@ ApiError perform(const Serving& serving, const AdminRoute& route, std::string_vi
       return unload_adapter(router, body, answer);
     case AdminAction::kHealth:
     case AdminAction::kDebug:
+    case AdminAction::kPage:
+    case AdminAction::kState:
+    case AdminAction::kPlayground:
     case AdminAction::kNone:
       break;
   }

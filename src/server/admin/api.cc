@@ -5,8 +5,12 @@
 #include "base/log.h"
 #include "server/admin/actions.h"
 #include "server/admin/debug_json.h"
+#include "server/admin/page.h"
+#include "server/admin/state_json.h"
 #include "server/openai/ids.h"
 #include "server/openai/reply.h"
+#include "server/openai/work.h"
+#include "server/request_target.h"
 
 namespace deltad {
 namespace {
@@ -37,6 +41,7 @@ struct Job {
   bool changes() const {
     switch (route.action) {
       case AdminAction::kModels:
+      case AdminAction::kState:
       case AdminAction::kCache:
       case AdminAction::kDebug:
       case AdminAction::kList:
@@ -90,16 +95,17 @@ ApiError AdminApi::serving_now(Serving* serving) const {
 }
 
 ApiError AdminApi::admit(const HttpRequest& request, const AdminRoute& route,
-                         std::string* key) const {
-  if (request.header("origin") != nullptr) {
-    ApiError error = api_error(403, "The admin API does not answer web pages.");
+                         std::shared_ptr<const Caller>* caller) const {
+  if (request.header("origin") != nullptr &&
+      !from_own_page(request, !access_.open_for(Need::kAdmin))) {
+    ApiError error = api_error(403, "The admin API does not answer pages of other sites.");
     error.code = "forbidden";
     return error;
   }
   const std::string* given = request.header("authorization");
-  const auto caller = access_.identify(given == nullptr ? "" : bearer_key(*given), route.need);
-  if (!caller.ok()) return api_error(caller.status());
-  *key = (*caller)->name();
+  auto found = access_.identify(given == nullptr ? "" : bearer_key(*given), route.need);
+  if (!found.ok()) return api_error(found.status());
+  *caller = std::move(*found);
   if (route.allow.empty()) {
     ApiError error = api_error(404, "There is no such endpoint.");
     error.type = "invalid_request_error";
@@ -118,19 +124,27 @@ void AdminApi::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   const AdminRoute route = match_admin_route(request.method, request.target);
   std::string id = request_id_of(request);
   HttpHeaders headers = {{"X-Request-Id", id}};
-  std::string key;
-  const ApiError refused = admit(request, route, &key);
+  std::shared_ptr<const Caller> caller;
+  const ApiError refused = admit(request, route, &caller);
   if (refused.status == 405) headers.emplace_back("Allow", route.allow);
   auto reply =
       std::make_unique<Reply>(exchange, std::move(headers),
                               observer_.begin(Route::kAdmin, std::move(id), request.received));
-  reply->record().caller = std::move(key);
+  if (caller) reply->record().caller = caller->name();
   if (refused) return reply->error(refused);
   if (route.action == AdminAction::kHealth) return reply->json(200, Json{{"status", "ok"}});
+  if (route.action == AdminAction::kPage)
+    return reply->send(admin_page_response(*find_admin_page_file(path_of(request.target))));
   auto job = std::make_shared<Job>();
   if (const ApiError error = serving_now(&job->serving)) return reply->error(error);
   if (route.action == AdminAction::kDebug)
     return reply->json(200, debug_json(job->serving, observer_));
+  if (route.action == AdminAction::kPlayground)
+    // Who may change every variant may ask it, too.
+    return answer_work(job->serving, access_.anybody(), Route::kChat, std::move(request),
+                       std::move(reply));
+  if (route.action == AdminAction::kState)
+    return reply->json(200, state_json(job->serving, observer_.metrics().figures()));
   job->route = route;
   job->body = std::move(request.body);
   job->reply = std::move(reply);

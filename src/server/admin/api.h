@@ -31,8 +31,9 @@ class AdminApi final : public HttpHandler {
   HttpResponse reject(const HttpRequest& partial, int status, const std::string& message) override;
 
  private:
-  // An error for a request that may not go on. key: the name of the key that it came with.
-  ApiError admit(const HttpRequest& request, const AdminRoute& route, std::string* key) const;
+  // An error for a request that may not go on; else caller says who asks.
+  ApiError admit(const HttpRequest& request, const AdminRoute& route,
+                 std::shared_ptr<const Caller>* caller) const;
   ApiError serving_now(Serving* serving) const EXCLUDES(mutex_);
 
   const Access& access_;

@@ -9,6 +9,11 @@ namespace {
 // which may hold slashes.
 constexpr KnownAdminRoute kKnown[] = {
     {"GET", "/health", AdminAction::kHealth, Need::kNothing},
+    {"GET", "/", AdminAction::kPage, Need::kNothing},
+    {"GET", "/page/page.css", AdminAction::kPage, Need::kNothing},
+    {"GET", "/page/page.js", AdminAction::kPage, Need::kNothing},
+    {"GET", "/admin/v1/state", AdminAction::kState, Need::kAdmin},
+    {"POST", "/admin/v1/playground", AdminAction::kPlayground, Need::kAdmin},
     {"GET", "/v1/models", AdminAction::kModels, Need::kAdmin},
     {"POST", "/v1/load_lora_adapter", AdminAction::kLoadAdapter, Need::kAdmin},
     {"POST", "/v1/unload_lora_adapter", AdminAction::kUnloadAdapter, Need::kAdmin},
@@ -61,6 +66,12 @@ const char* admin_action_name(AdminAction action) {
       return "none";
     case AdminAction::kHealth:
       return "health";
+    case AdminAction::kPage:
+      return "page";
+    case AdminAction::kState:
+      return "state";
+    case AdminAction::kPlayground:
+      return "playground";
     case AdminAction::kModels:
       return "models";
     case AdminAction::kDebug:

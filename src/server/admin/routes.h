@@ -12,6 +12,9 @@ namespace deltad {
 enum class AdminAction {
   kNone,
   kHealth,
+  kPage,  // the page in the browser and its files
+  kState,
+  kPlayground,  // a chat, for the page
   kModels,
   kCache,
   kDebug,

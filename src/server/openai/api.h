@@ -44,8 +44,6 @@ class OpenAiApi final : public HttpHandler {
   void answer(const RouteMatch& match, HttpRequest request, std::unique_ptr<Reply> reply);
   void answer_model(const Serving& serving, const Caller& caller, const std::string& model,
                     Reply& reply) const;
-  void answer_work(const Serving& serving, std::shared_ptr<const Caller> caller, Route route,
-                   HttpRequest request, std::unique_ptr<Reply> reply) const;
   void ready(Reply& reply) const;
   void metrics_page(Reply& reply);
 

@@ -41,15 +41,20 @@ void Reply::error(const ApiError& error) {
   record_->end(error.status);
 }
 
-void Reply::send(int status, std::string_view content_type, std::string body) {
+void Reply::send(HttpResponse response) {
   if (record_->ended()) return;
-  HttpResponse response;
-  response.status = status;
-  response.headers = headers_;
-  response.headers.emplace_back("Content-Type", content_type);
-  response.body = std::move(body);
+  const int status = response.status;
+  response.headers.insert(response.headers.begin(), headers_.begin(), headers_.end());
   exchange_->send(std::move(response));
   record_->end(status);
+}
+
+void Reply::send(int status, std::string_view content_type, std::string body) {
+  HttpResponse response;
+  response.status = status;
+  response.headers.emplace_back("Content-Type", content_type);
+  response.body = std::move(body);
+  send(std::move(response));
 }
 
 void Reply::begin_events() {

@@ -29,6 +29,7 @@ class Reply {
   void json(int status, const Json& body);
   void text(int status, std::string_view content_type, std::string body);
   void error(const ApiError& error);
+  void send(HttpResponse response);  // with its own headers beside those of every answer
 
   // A stream of server-sent events.
   bool streaming() const { return streaming_; }

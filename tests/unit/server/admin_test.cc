@@ -74,7 +74,7 @@ TEST_F(AdminTest, RefusesWebPages) {
   request.target = "/admin/v1/variants/math";
   request.headers = {{"origin", "https://elsewhere"}};
   open.handle(request, std::make_shared<FakeExchange>(answer));
-  expect_error(*answer, 403, "", "web pages");
+  expect_error(*answer, 403, "", "pages of other sites");
 }
 
 TEST_F(AdminTest, PathsAndMethods) {
