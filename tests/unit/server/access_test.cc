@@ -263,5 +263,33 @@ TEST_F(AccessFileTest, AKeyOfTheConfigMayNotBeInTheFileToo) {
   EXPECT_THAT(Access::make(options).status().message(), HasSubstr("key 'a' is"));
 }
 
+// The config was read anew.
+TEST_F(AccessFileTest, OtherKeysOfTheConfigTakeTheOldOnesPlace) {
+  AccessOptions options;
+  options.api_keys = {"old"};
+  const auto access = std::move(*Access::make(options));
+  const auto lets_in = [&](const char* key, Need need) { return access->identify(key, need).ok(); };
+  ASSERT_TRUE(access->replace_keys({"new"}, {"root"}).ok());
+  EXPECT_FALSE(lets_in("old", Need::kInference));
+  EXPECT_TRUE(lets_in("new", Need::kInference));
+  EXPECT_FALSE(lets_in("new", Need::kAdmin));
+  EXPECT_TRUE(lets_in("root", Need::kAdmin));
+  ASSERT_TRUE(access->replace_keys({}, {"root"}).ok());
+  EXPECT_TRUE(access->open_for(Need::kInference));
+  EXPECT_FALSE(access->open_for(Need::kAdmin));
+}
+
+TEST_F(AccessFileTest, KeysThatDoNotFitTheFileChangeNothing) {
+  write("keys:\n" + line("a", "same"));
+  AccessOptions options;
+  options.keys_file = file_;
+  options.api_keys = {"old"};
+  const auto access = std::move(*Access::make(options));
+  EXPECT_FALSE(access->replace_keys({"same"}, {}).ok());
+  EXPECT_TRUE(access->identify("old", Need::kInference).ok());
+  EXPECT_TRUE(access->reload().ok());  // with the old ones still
+  EXPECT_TRUE(access->identify("old", Need::kInference).ok());
+}
+
 }  // namespace
 }  // namespace deltad::testing
