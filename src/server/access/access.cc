@@ -2,20 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/log.h"
 #include "io/file_reader.h"
 
 namespace deltad {
 namespace {
-
-int64_t system_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 std::shared_ptr<const Caller> nobody(const Clock& clock) {
   KeyRules rules;
@@ -66,7 +60,7 @@ Result<std::shared_ptr<const Caller>> Access::identify(std::string_view key, Nee
   if (found == nullptr) return unknown;
   const KeyRules& rules = found->caller->rules();
   if (rules.expires) {
-    const int64_t now = options_.unix_now ? options_.unix_now() : system_seconds();
+    const int64_t now = options_.unix_now ? options_.unix_now() : unix_now();
     if (now >= *rules.expires) return unauthenticated("The API key has expired.");
   }
   if (need == Need::kAdmin && !rules.admin)
@@ -120,11 +114,7 @@ Status Access::reload() {
 
 std::string_view bearer_key(std::string_view authorization) {
   static constexpr std::string_view kScheme = "bearer ";
-  if (authorization.size() <= kScheme.size()) return {};
-  for (size_t i = 0; i < kScheme.size(); ++i) {
-    const char c = authorization[i];
-    if ((c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c) != kScheme[i]) return {};
-  }
+  if (!same_ignoring_case(authorization.substr(0, kScheme.size()), kScheme)) return {};
   std::string_view key = authorization.substr(kScheme.size());
   while (!key.empty() && key.front() == ' ') key.remove_prefix(1);
   return key;

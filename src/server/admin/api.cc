@@ -40,7 +40,6 @@ struct Job {
   bool changes() const {
     switch (route.action) {
       case AdminAction::kModels:
-      case AdminAction::kState:
       case AdminAction::kCache:
       case AdminAction::kList:
       case AdminAction::kGet:
