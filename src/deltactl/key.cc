@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <iostream>
 #include <memory>
 #include <utility>
 
+#include "base/clock.h"
 #include "deltactl/commands.h"
 #include "deltactl/console.h"
 #include "io/file_reader.h"
@@ -97,9 +97,7 @@ std::string or_dash(bool given, std::string text) { return given ? std::move(tex
 Result<int> list(const Options& options) {
   ASSIGN_OR_RETURN(const std::string text, read_file(options.file));
   ASSIGN_OR_RETURN(const std::vector<KeyEntry> entries, parse_keys(text, options.file));
-  const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(
-                          std::chrono::system_clock::now().time_since_epoch())
-                          .count();
+  const int64_t now = unix_now();
   const auto expired = [now](const KeyRules& r) { return r.expires && *r.expires <= now; };
   if (options.json) {
     Json data = Json::array();

@@ -1,7 +1,6 @@
 #include "deltad/config.h"
 
 #include <fmt/format.h>
-#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -10,6 +9,7 @@
 #include "deltad/config_diff.h"
 #include "deltad/config_keys.h"
 #include "deltad/variants_config.h"
+#include "io/yaml.h"
 
 namespace deltad {
 namespace {
@@ -89,10 +89,7 @@ class Reader {
   }
 
   Status at(const YAML::Node& node, const std::string& what) const {
-    const YAML::Mark mark = node.Mark();
-    return invalid_argument(mark.is_null()
-                                ? fmt::format("{}: {}", file_, what)
-                                : fmt::format("{} line {}: {}", file_, mark.line + 1, what));
+    return yaml_error(file_, node, what);
   }
 
   const std::string file_;
@@ -110,14 +107,11 @@ std::string beside(const std::string& file, const std::string& path) {
 Status read_config(std::string_view yaml, const std::string& file, Config* config) {
   Config fresh = *config;
   fresh.variants.clear();
-  try {
-    const YAML::Node root = YAML::Load(std::string(yaml));
+  RETURN_IF_ERROR(read_yaml(yaml, file, [&](const YAML::Node& root) -> Status {
     RETURN_IF_ERROR(Reader(file, &fresh).read(root));
     fresh.keys = keys_of(root);
-  } catch (const YAML::Exception& error) {
-    return invalid_argument(
-        fmt::format("{} line {}: not valid YAML: {}", file, error.mark.line + 1, error.msg));
-  }
+    return {};
+  }));
   if (!fresh.admin_listen.empty() && fresh.admin_api_keys.empty() && fresh.keys_file.empty() &&
       !is_loopback(fresh.admin_listen))
     return invalid_argument(fmt::format(

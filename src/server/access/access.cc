@@ -2,20 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/log.h"
 #include "io/file_reader.h"
 
 namespace deltad {
 namespace {
-
-int64_t system_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 std::shared_ptr<const Caller> nobody(const Clock& clock) {
   KeyRules rules;
@@ -36,7 +30,7 @@ KeyEntry inline_key(const std::string& key, std::string name, bool admin) {
 
 Access::Access(const AccessOptions& options)
     : options_(options),
-      unix_now_(options.unix_now ? options.unix_now : system_seconds),
+      unix_now_(options.unix_now ? options.unix_now : deltad::unix_now),
       anybody_(nobody(*options.clock)),
       table_(std::make_shared<Table>()) {}
 
@@ -142,11 +136,7 @@ Status Access::read_keys() {
 
 std::string_view bearer_key(std::string_view authorization) {
   static constexpr std::string_view kScheme = "bearer ";
-  if (authorization.size() <= kScheme.size()) return {};
-  for (size_t i = 0; i < kScheme.size(); ++i) {
-    const char c = authorization[i];
-    if ((c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c) != kScheme[i]) return {};
-  }
+  if (!same_ignoring_case(authorization.substr(0, kScheme.size()), kScheme)) return {};
   std::string_view key = authorization.substr(kScheme.size());
   while (!key.empty() && key.front() == ' ') key.remove_prefix(1);
   return key;

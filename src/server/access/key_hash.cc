@@ -5,18 +5,9 @@
 #include <openssl/rand.h>
 #include <openssl/sha.h>
 
+#include "base/ascii.h"
+
 namespace deltad {
-namespace {
-
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
-}  // namespace
-
 KeyHash hash_key(std::string_view key) {
   KeyHash hash;
   SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), hash.data());

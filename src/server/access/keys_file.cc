@@ -1,13 +1,15 @@
 #include "server/access/keys_file.h"
 
 #include <fmt/format.h>
-#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <set>
 #include <utility>
+
+#include "base/ascii.h"
+#include "io/yaml.h"
 
 namespace deltad {
 namespace {
@@ -121,10 +123,7 @@ class Reader {
   }
 
   Status at(const YAML::Node& node, const std::string& what) const {
-    const YAML::Mark mark = node.Mark();
-    return invalid_argument(mark.is_null()
-                                ? fmt::format("{}: {}", file_, what)
-                                : fmt::format("{} line {}: {}", file_, mark.line + 1, what));
+    return yaml_error(file_, node, what);
   }
 
   const std::string file_;
@@ -153,12 +152,8 @@ std::string quoted(const std::string& text) {
 
 Result<std::vector<KeyEntry>> parse_keys(std::string_view yaml, const std::string& file) {
   std::vector<KeyEntry> entries;
-  try {
-    RETURN_IF_ERROR(Reader(file).read(YAML::Load(std::string(yaml)), &entries));
-  } catch (const YAML::Exception& error) {
-    return invalid_argument(
-        fmt::format("{} line {}: not valid YAML: {}", file, error.mark.line + 1, error.msg));
-  }
+  RETURN_IF_ERROR(read_yaml(
+      yaml, file, [&](const YAML::Node& root) { return Reader(file).read(root, &entries); }));
   return entries;
 }
 
@@ -214,8 +209,8 @@ std::string expiry_text(int64_t unix_seconds) {
 bool is_key_name(std::string_view name) {
   return !name.empty() && name.size() <= kLongestName &&
          std::all_of(name.begin(), name.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                  c == '.' || c == '_' || c == '@' || c == '/' || c == '-';
+           return is_ascii_alphanumeric(c) || c == '.' || c == '_' || c == '@' || c == '/' ||
+                  c == '-';
          });
 }
 

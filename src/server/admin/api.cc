@@ -41,7 +41,6 @@ struct Job {
   bool changes() const {
     switch (route.action) {
       case AdminAction::kModels:
-      case AdminAction::kState:
       case AdminAction::kCache:
       case AdminAction::kDebug:
       case AdminAction::kList:

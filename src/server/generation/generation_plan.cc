@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 namespace deltad {
@@ -75,12 +74,6 @@ PromptTokens tokenize_text(const Tokenizer& tokenizer, const std::string& text, 
 }
 
 }  // namespace
-
-int64_t unix_now() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 ApiError resolve_model(const Serving& serving, const Caller& caller, const std::string& name,
                        ModelHandle* model) {

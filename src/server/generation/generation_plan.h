@@ -41,6 +41,4 @@ ApiError plan_chat(const Serving& serving, const Caller& caller, ChatRequest req
 ApiError plan_completion(const Serving& serving, const Caller& caller, CompletionRequest request,
                          GenerationPlan* plan);
 
-int64_t unix_now();
-
 }  // namespace deltad

@@ -5,6 +5,7 @@
 
 #include <exception>
 
+#include "base/ascii.h"
 #include "base/log.h"
 #include "server/http/exchange_impl.h"
 #include "server/http/head_check.h"
@@ -30,9 +31,7 @@ bool hung_up(tcp::socket& socket) {
 
 std::string lower(std::string_view text) {
   std::string out(text);
-  for (char& c : out) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
+  for (char& c : out) c = ascii_lower(c);
   return out;
 }
 

@@ -3,25 +3,19 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "base/ascii.h"
+
 namespace deltad {
 namespace {
 
 constexpr size_t kNone = std::string_view::npos;
 
 bool is_token_char(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-         std::string_view("!#$%&'*+-.^_`|~").find(c) != kNone;
+  return is_ascii_alphanumeric(c) || std::string_view("!#$%&'*+-.^_`|~").find(c) != kNone;
 }
 
 bool is_token(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), is_token_char);
-}
-
-bool same_word(std::string_view a, std::string_view lower) {
-  return a.size() == lower.size() &&
-         std::equal(a.begin(), a.end(), lower.begin(), [](char x, char y) {
-           return (x >= 'A' && x <= 'Z' ? static_cast<char>(x - 'A' + 'a') : x) == y;
-         });
 }
 
 // Without the blanks around it.
@@ -59,14 +53,14 @@ const char* header_error(std::string_view line, Lengths* seen) {
   const std::string_view name = line.substr(0, colon), value = trimmed(line.substr(colon + 1));
   for (const unsigned char c : value)
     if ((c < ' ' && c != '\t') || c == 0x7f) return "a header holds a control character";
-  if (same_word(name, "content-length")) {
+  if (same_ignoring_case(name, "content-length")) {
     if (++seen->content_length > 1) return "Content-Length is given twice";
     if (value.empty() || value.find_first_not_of("0123456789") != kNone)
       return "Content-Length must be a number";
-  } else if (same_word(name, "transfer-encoding")) {
+  } else if (same_ignoring_case(name, "transfer-encoding")) {
     if (++seen->transfer_encoding > 1) return "Transfer-Encoding is given twice";
-    if (!same_word(value, "chunked")) return "Transfer-Encoding must be chunked";
-  } else if (same_word(name, "host")) {
+    if (!same_ignoring_case(value, "chunked")) return "Transfer-Encoding must be chunked";
+  } else if (same_ignoring_case(name, "host")) {
     if (++seen->host > 1) return "Host is given twice";
   }
   return nullptr;
