@@ -16,13 +16,14 @@ packages=(
 others=(
   unzip clang clang-format clang-tidy
   libgtest-dev libgmock-dev libbenchmark-dev
-  python3 python3-venv python3-pip curl
+  python3 python3-venv python3-pip curl openssl prometheus
 )
 # Debian 12 has Boost 1.74 as its default and 1.81 beside it; Ubuntu 24.04's default is 1.83. Clang's sanitizer
 # and fuzzer runtimes are a package of their own, named after the compiler's version.
 . /etc/os-release
 case "${ID:-}:${VERSION_ID:-}" in
-  debian:12) packages+=(libboost1.81-dev) others+=(libclang-rt-14-dev) ;;
+  # chromium: the admin page's test.
+  debian:12) packages+=(libboost1.81-dev) others+=(libclang-rt-14-dev chromium chromium-driver) ;;
   ubuntu:24.04) packages+=(libboost-dev) others+=(libclang-rt-18-dev) ;;
   *) packages+=(libboost-dev) ;;
 esac
