@@ -12,11 +12,12 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "base/version.h"
 #include "model/loader.h"
 
 namespace deltad {
 
-inline constexpr const char* kDeltactlVersion = "0.1.0";
+inline constexpr const char* kDeltactlVersion = kVersion;
 
 // 0 done; 2 if the input is wrong (invalid, missing or not supported); 1 for every other failure.
 int exit_code_of(const Status& status);

@@ -1,43 +1,31 @@
 #include "deltad/config.h"
 
 #include <fmt/format.h>
-#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <utility>
 
+#include "deltad/config_diff.h"
 #include "deltad/config_keys.h"
 #include "deltad/variants_config.h"
+#include "io/yaml.h"
 
 namespace deltad {
 namespace {
 
 using namespace config_keys;
 
-bool set_log_level(const YAML::Node& node, Config& config) {
-  if (!node.IsScalar()) return false;
-  const std::string& name = node.Scalar();
-  if (name == "debug")
-    config.log_level = LogLevel::kDebug;
-  else if (name == "info")
-    config.log_level = LogLevel::kInfo;
-  else if (name == "warning")
-    config.log_level = LogLevel::kWarning;
-  else if (name == "error")
-    config.log_level = LogLevel::kError;
-  else
-    return false;
-  return true;
-}
-
 class Reader {
  public:
   Reader(const std::string& file, Config* config) : file_(file), config_(*config) {}
 
   Status read(const YAML::Node& root) {
+    std::vector<Key> admin = admin_keys();
+    admin.push_back({"tls", "a map", nested("server.admin.tls", admin_tls_keys())});
     std::vector<Key> server = server_keys();
-    server.push_back({"admin", "a map", nested("server.admin", admin_keys())});
+    server.push_back({"tls", "a map", nested("server.tls", tls_keys())});
+    server.push_back({"admin", "a map", nested("server.admin", admin)});
     server.push_back({"grpc", "a map", nested("server.grpc", grpc_keys())});
     return section(
         root, "",
@@ -55,7 +43,11 @@ class Reader {
             {"variant_cache", "a map", nested("variant_cache", variant_cache_keys())},
             {"queue", "a map", nested("queue", queue_keys())},
             {"adapter_pool", "a map", nested("adapter_pool", adapter_pool_keys())},
-            {"log", "debug, info, warning or error", set_log_level},
+            {"tracing", "a map", nested("tracing", tracing_keys())},
+            {"log", "debug, info, warning or error, or a map",
+             [this](const YAML::Node& node, Config& c) {
+               return node.IsMap() ? nested("log", log_keys())(node, c) : set_log_word(node, c);
+             }},
         });
   }
 
@@ -98,10 +90,7 @@ class Reader {
   }
 
   Status at(const YAML::Node& node, const std::string& what) const {
-    const YAML::Mark mark = node.Mark();
-    return invalid_argument(mark.is_null()
-                                ? fmt::format("{}: {}", file_, what)
-                                : fmt::format("{} line {}: {}", file_, mark.line + 1, what));
+    return yaml_error(file_, node, what);
   }
 
   const std::string file_;
@@ -119,23 +108,20 @@ std::string beside(const std::string& file, const std::string& path) {
 Status read_config(std::string_view yaml, const std::string& file, Config* config) {
   Config fresh = *config;
   fresh.variants.clear();
-  try {
-    RETURN_IF_ERROR(Reader(file, &fresh).read(YAML::Load(std::string(yaml))));
-  } catch (const YAML::Exception& error) {
-    return invalid_argument(
-        fmt::format("{} line {}: not valid YAML: {}", file, error.mark.line + 1, error.msg));
-  }
-  if (!fresh.admin_listen.empty() && fresh.admin_api_keys.empty() &&
-      !is_loopback(fresh.admin_listen))
-    return invalid_argument(fmt::format(
-        "{}: key 'server.admin.listen': {} may be reached by others: give server.admin.api_keys",
-        file, fresh.admin_listen));
-  if (!fresh.grpc_admin_listen.empty() && fresh.admin_api_keys.empty() &&
-      !is_loopback(fresh.grpc_admin_listen))
-    return invalid_argument(
-        fmt::format("{}: key 'server.grpc.admin_listen': {} may be reached by others: give "
-                    "server.admin.api_keys",
-                    file, fresh.grpc_admin_listen));
+  RETURN_IF_ERROR(read_yaml(yaml, file, [&](const YAML::Node& root) -> Status {
+    RETURN_IF_ERROR(Reader(file, &fresh).read(root));
+    fresh.keys = keys_of(root);
+    return {};
+  }));
+  for (const auto& [name, listen] :
+       {std::pair{"server.admin.listen", fresh.admin_listen},
+        std::pair{"server.grpc.admin_listen", fresh.grpc_admin_listen}})
+    if (!listen.empty() && fresh.admin_api_keys.empty() && fresh.keys_file.empty() &&
+        !is_loopback(listen))
+      return invalid_argument(
+          fmt::format("{}: key '{}': {} may be reached by others: give server.admin.api_keys or "
+                      "server.keys_file",
+                      file, name, listen));
   for (const std::string& key : fresh.admin_api_keys)
     if (std::find(fresh.api_keys.begin(), fresh.api_keys.end(), key) != fresh.api_keys.end())
       return invalid_argument(fmt::format(
@@ -146,10 +132,19 @@ Status read_config(std::string_view yaml, const std::string& file, Config* confi
   if (fresh.pool.folder.empty() && fresh.pool.pool.budget > 0)
     return invalid_argument(fmt::format(
         "{}: key 'adapter_pool.budget': give adapter_pool.folder too, the path of a folder", file));
+  for (const auto& [name, tls] :
+       {std::pair{"server.tls", &fresh.tls}, std::pair{"server.admin.tls", &fresh.admin_tls}}) {
+    if (tls->any() && (tls->certificate.empty() || tls->key.empty()))
+      return invalid_argument(
+          fmt::format("{}: key '{}': give both certificate and key", file, name));
+    for (std::string* path : {&tls->certificate, &tls->key, &tls->client_ca})
+      *path = beside(file, *path);
+  }
   fresh.base = beside(file, fresh.base);
   for (VariantSource& variant : fresh.variants) variant.path = beside(file, variant.path);
   fresh.watch.folder = beside(file, fresh.watch.folder);
   fresh.pool.folder = beside(file, fresh.pool.folder);
+  fresh.keys_file = beside(file, fresh.keys_file);
   *config = std::move(fresh);
   return Status();
 }

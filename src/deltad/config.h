@@ -10,11 +10,13 @@
 #include "backend/backend.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "deltad/config_diff.h"
 #include "deltad/listen_address.h"
 #include "engine/engine.h"
 #include "router/folder_watcher.h"
 #include "router/router.h"
 #include "server/http/http_server.h"
+#include "server/observe/span_exporter.h"
 #include "server/pool/pool_service.h"
 
 namespace deltad {
@@ -32,11 +34,18 @@ struct Config {
   std::string admin_listen;           // "": no admin API
   std::vector<std::string> admin_api_keys;
   std::string grpc_listen, grpc_admin_listen;  // "": no gRPC there
+  TlsFiles tls;                                // of the listener
+  TlsFiles admin_tls;                          // of the admin listener; empty: as the other
+  std::string keys_file;                       // of hashed API keys; "": none
   EngineOptions engine;
   CpuBackendOptions cpu;
   PoolServiceOptions pool;
   RouterOptions router;  // names and digests are filled in once the base is known
   LogLevel log_level = LogLevel::kInfo;
+  LogFormat log_format = LogFormat::kPlain;
+  SpanExporterOptions tracing;  // endpoint "": nothing is traced
+  double trace_ratio = 1;       // of the traces that begin here, so many are kept
+  ConfigKeys keys;              // as the file gives them
 };
 
 // Reads YAML on top of *config. kInvalidArgument: "FILE line N: key …: what is allowed". Relative
@@ -47,5 +56,7 @@ Status read_config(std::string_view yaml, const std::string& file, Config* confi
 Result<VariantSource> parse_variant(const std::string& text);
 // The whole config as text, for --check-config.
 std::string describe(const Config& config);
+// Tells configs apart: of what the file gives and what is described.
+std::string config_digest(const Config& config);
 
 }  // namespace deltad

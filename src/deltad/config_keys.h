@@ -154,6 +154,8 @@ Setter automatic_count(Field field) {
 const std::vector<config_keys::Key>& server_keys();
 const std::vector<config_keys::Key>& admin_keys();
 const std::vector<config_keys::Key>& grpc_keys();
+const std::vector<config_keys::Key>& tls_keys();
+const std::vector<config_keys::Key>& admin_tls_keys();
 const std::vector<config_keys::Key>& engine_keys();
 const std::vector<config_keys::Key>& cpu_keys();
 const std::vector<config_keys::Key>& variant_loading_keys();
@@ -161,5 +163,9 @@ const std::vector<config_keys::Key>& variant_watch_keys();
 const std::vector<config_keys::Key>& variant_cache_keys();
 const std::vector<config_keys::Key>& queue_keys();
 const std::vector<config_keys::Key>& adapter_pool_keys();
+const std::vector<config_keys::Key>& log_keys();
+const std::vector<config_keys::Key>& tracing_keys();
+// `log` as a word: the level.
+bool set_log_word(const YAML::Node& node, Config& config);
 
 }  // namespace deltad

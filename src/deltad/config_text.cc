@@ -1,5 +1,6 @@
 // A config as text, for --check-config.
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include "deltad/config.h"
 
@@ -13,8 +14,8 @@ std::string describe(const Config& config) {
   out += fmt::format("base:      {}{}\n", config.base,
                      config.base_name.empty() ? "" : fmt::format(" as '{}'", config.base_name));
   for (const VariantSource& v : config.variants)
-    out += fmt::format("variant:   {} = {}{}\n", v.name, v.path,
-                       v.limit.any() ? ", with a rate limit" : "");
+    out += fmt::format("variant:   {} = {}{}{}\n", v.name, v.path,
+                       v.limit.any() ? ", with a rate limit" : "", v.pin ? ", pinned" : "");
   if (!config.watch.folder.empty())
     out += fmt::format("watched:   {}, settle time {:g} s\n", config.watch.folder,
                        seconds(config.watch.settle));
@@ -25,9 +26,23 @@ std::string describe(const Config& config) {
                        pool_merge_by_name(config.pool.pool.merge_by), config.pool.pool.keep_share);
   out += fmt::format("listen:    {}, {} I/O threads, at most {} connections\n", config.http.listen,
                      config.http.threads, config.http.connections);
+  const TlsFiles& admin_tls = config.admin_tls.any() ? config.admin_tls : config.tls;
+  const auto tls_text = [](const TlsFiles& tls) {
+    if (!tls.any()) return std::string("none");
+    return tls.certificate +
+           (tls.client_ca.empty() ? "" : ", clients need a certificate of " + tls.client_ca);
+  };
+  out += fmt::format("TLS:       {}{}\n", tls_text(config.tls),
+                     config.admin_listen.empty() ? "" : "; admin: " + tls_text(admin_tls));
+  out += fmt::format("keys:      {}{}\n",
+                     config.api_keys.empty() && config.keys_file.empty()
+                         ? "none: the API is open to all that reach it"
+                         : fmt::format("{} in the config", config.api_keys.size()),
+                     config.keys_file.empty() ? "" : ", more in " + config.keys_file);
   if (!config.admin_listen.empty())
-    out += fmt::format("admin:     {}, {}\n", config.admin_listen,
-                       config.admin_api_keys.empty() ? "open" : "with a key");
+    out += fmt::format(
+        "admin:     {}, {}\n", config.admin_listen,
+        config.admin_api_keys.empty() && config.keys_file.empty() ? "open" : "with a key");
   if (!config.grpc_listen.empty()) out += fmt::format("grpc:      {}\n", config.grpc_listen);
   if (!config.grpc_admin_listen.empty())
     out += fmt::format("grpc:      {}, the admin API\n", config.grpc_admin_listen);
@@ -44,7 +59,17 @@ std::string describe(const Config& config) {
       count_or(config.router.cache_bytes, "auto"), config.router.half_life_seconds,
       config.router.age_bound_seconds, count_or(config.router.max_waiting, "auto"),
       count_or(config.router.max_waiting_per_variant, "auto"));
+  if (!config.tracing.endpoint.empty())
+    out += fmt::format("traces:    {:g} of those that begin here, to {} as {}\n",
+                       config.trace_ratio, config.tracing.endpoint, config.tracing.service);
   return out;
+}
+
+std::string config_digest(const Config& config) {
+  std::string text = describe(config);
+  for (const auto& [key, value] : config.keys) text += fmt::format("{}={}\n", key, value);
+  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
 }  // namespace deltad

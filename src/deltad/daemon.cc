@@ -5,17 +5,22 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <iterator>
+#include <map>
 #include <system_error>
 
 #include "base/log.h"
 #include "delta/checkpoint_text.h"
 #include "delta/loader.h"
+#include "server/admin/debug_json.h"
 #include "server/generation/generation_plan.h"
 
 namespace deltad {
 namespace {
 
 constexpr double kMiB = 1 << 20;
+constexpr Duration kBeat = std::chrono::seconds(1);
+constexpr auto kLook = std::chrono::milliseconds(50);  // at variants that are being loaded
 
 std::string served_name(const Config& config, const std::string& path_name) {
   return config.base_name.empty() ? path_name : config.base_name;
@@ -44,6 +49,10 @@ Status no_tokenizer(const std::string& base) {
       fmt::format("{}: no tokenizer.json: text cannot be served without one", base));
 }
 
+const TlsFiles& admin_tls_of(const Config& config) {
+  return config.admin_tls.any() ? config.admin_tls : config.tls;
+}
+
 // It may come later, but as a folder.
 Status check_watched(const std::string& path) {
   std::error_code error;
@@ -58,24 +67,50 @@ Status check_watched(const std::string& path) {
 
 }  // namespace
 
-Daemon::Daemon(const Config& config)
+AccessOptions access_options(const Config& config) {
+  AccessOptions options;
+  options.api_keys = config.api_keys;
+  options.admin_api_keys = config.admin_api_keys;
+  options.keys_file = config.keys_file;
+  return options;
+}
+
+int64_t most_waiting(const Config& config) {
+  if (config.router.max_waiting > 0) return config.router.max_waiting;
+  return int64_t{config.engine.max_waiting} + config.engine.max_running;
+}
+
+Daemon::Daemon(const Config& config, std::unique_ptr<Access> access,
+               std::unique_ptr<SpanExporter> spans)
     : config_(config),
-      api_(ApiOptions{config.cors_origins, config.api_keys}),
-      admin_api_(config.admin_api_keys, api_.metrics()) {}
+      spans_(std::move(spans)),
+      observer_(spans_.get(), config.trace_ratio),
+      access_(std::move(access)),
+      api_(ApiOptions{config.cors_origins}, *access_, observer_),
+      admin_api_(*access_, observer_) {}
 
 Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config,
                                               std::function<void()> on_failure) {
-  std::unique_ptr<Daemon> daemon(new Daemon(config));
-  ASSIGN_OR_RETURN(daemon->http_, HttpServer::start(config.http, daemon->api_));
+  ASSIGN_OR_RETURN(std::unique_ptr<Access> access, Access::make(access_options(config)));
+  std::unique_ptr<SpanExporter> spans;
+  if (!config.tracing.endpoint.empty()) {
+    ASSIGN_OR_RETURN(spans, SpanExporter::make(config.tracing));
+  }
+  std::unique_ptr<Daemon> daemon(new Daemon(config, std::move(access), std::move(spans)));
+  RETURN_IF_ERROR(daemon->open_certificates());
+  ASSIGN_OR_RETURN(daemon->http_,
+                   HttpServer::start(config.http, daemon->api_, daemon->certificates_.get()));
   log_info("listening on {}", daemon->http_->address());
   if (!config.admin_listen.empty()) {
     HttpOptions admin = config.http;
     admin.listen = config.admin_listen;
     admin.threads = 1;
-    ASSIGN_OR_RETURN(daemon->admin_http_, HttpServer::start(admin, daemon->admin_api_));
+    ASSIGN_OR_RETURN(daemon->admin_http_, HttpServer::start(admin, daemon->admin_api_,
+                                                            daemon->admin_certificates_.get()));
     log_info("admin API on {}", daemon->admin_http_->address());
   }
   RETURN_IF_ERROR(daemon->start_grpc());
+  RETURN_IF_ERROR(daemon->poll_files());
   daemon->loader_ = std::thread([self = daemon.get(), on_failure = std::move(on_failure)] {
     const Status status = self->load();
     if (status.ok()) return;
@@ -85,10 +120,19 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config,
     }
     on_failure();
   });
+  daemon->heartbeat_ = std::make_unique<Heartbeat>(
+      std::min<Duration>(kBeat, daemon->notifier_.watchdog_interval().value_or(kBeat)),
+      [self = daemon.get()] { self->beat(); });
   return daemon;
 }
 
 Daemon::~Daemon() {
+  {
+    MutexLock lock(mutex_);
+    leaving_ = true;
+    left_.notify_all();
+  }
+  heartbeat_.reset();
   if (loader_.joinable()) loader_.join();
   for (const auto& server : {&http_, &admin_http_})
     if (*server) (*server)->stop();
@@ -105,37 +149,63 @@ Status Daemon::start_grpc() {
   options.write_timeout = config_.http.write_timeout;
   if (!config_.grpc_listen.empty()) {
     options.listen = config_.grpc_listen;
-    options.api_keys = config_.api_keys;
-    ASSIGN_OR_RETURN(grpc_, GrpcServer::start(options, GrpcRole::kInference, api_.metrics()));
+    ASSIGN_OR_RETURN(grpc_, GrpcServer::start(options, GrpcRole::kInference, *access_, observer_,
+                                              api_.readiness(), certificates_.get()));
     log_info("gRPC on {}", grpc_->address());
   }
   if (!config_.grpc_admin_listen.empty()) {
     options.listen = config_.grpc_admin_listen;
-    options.api_keys = config_.admin_api_keys;
     options.threads = 1;
-    ASSIGN_OR_RETURN(admin_grpc_, GrpcServer::start(options, GrpcRole::kAdmin, api_.metrics()));
+    ASSIGN_OR_RETURN(admin_grpc_,
+                     GrpcServer::start(options, GrpcRole::kAdmin, *access_, observer_,
+                                       admin_api_.readiness(), admin_certificates_.get()));
     log_info("gRPC admin API on {}", admin_grpc_->address());
   }
   return Status();
 }
 
-void Daemon::set_ready(const Serving& serving) {
-  api_.set_ready(serving);
-  admin_api_.set_ready(serving);
+void Daemon::update_health() {
   for (const auto& server : {&grpc_, &admin_grpc_})
-    if (*server) (*server)->set_ready(serving);
-}
-
-void Daemon::set_not_ready(const std::string& reason) {
-  api_.set_not_ready(reason);
-  admin_api_.set_not_ready(reason);
-  for (const auto& server : {&grpc_, &admin_grpc_})
-    if (*server) (*server)->set_not_ready(reason);
+    if (*server) (*server)->update_health();
 }
 
 Status Daemon::failure() const {
   MutexLock lock(mutex_);
   return failure_;
+}
+
+Status Daemon::open_certificates() {
+  if (config_.tls.any()) {
+    ASSIGN_OR_RETURN(certificates_, CertificateStore::make(config_.tls));
+  }
+  const TlsFiles& admin = admin_tls_of(config_);
+  if (admin.any() && !(config_.admin_listen.empty() && config_.grpc_admin_listen.empty())) {
+    ASSIGN_OR_RETURN(admin_certificates_, CertificateStore::make(admin));
+  }
+  return Status();
+}
+
+// The files that are read anew when they change.
+Status Daemon::poll_files() {
+  if (config_.keys_file.empty() && !certificates_ && !admin_certificates_) return Status();
+  polled_ = std::make_unique<FilePoll>();
+  const auto poll = [this](const char* what, const std::vector<std::string>& files,
+                           std::function<Status()> reload) {
+    polled_->add(files, [what, files, reload] {
+      const Status status = reload();
+      if (status.ok())
+        log_info("{} read anew from {}", what, files.front());
+      else
+        log_error("{} stay as they were: {}", what, status.message());
+    });
+    return reload();  // what changed before it was polled
+  };
+  if (!config_.keys_file.empty())
+    RETURN_IF_ERROR(poll("API keys", {config_.keys_file}, [this] { return access_->reload(); }));
+  for (const auto& store : {certificates_.get(), admin_certificates_.get()})
+    if (store != nullptr)
+      RETURN_IF_ERROR(poll("certificates", store->files(), [store] { return store->reload(); }));
+  return Status();
 }
 
 Status Daemon::load() {
@@ -151,8 +221,7 @@ Status Daemon::load() {
   options.base_name = served_name(config_, base_->name);
   options.base_digest = base_->digest;
   options.architecture = base_->config().architecture;
-  if (options.max_waiting == 0)
-    options.max_waiting = int64_t{config_.engine.max_waiting} + config_.engine.max_running;
+  options.max_waiting = most_waiting(config_);
   ASSIGN_OR_RETURN(router_, Router::make(options, config_.variants, base_->text, base_->table,
                                          *base_->backend, *engine_));
   // Before the watched folder: its names are taken first.
@@ -169,16 +238,19 @@ Status Daemon::load() {
     ASSIGN_OR_RETURN(watcher_, FolderWatcher::start(config_.watch, *router_));
   }
 
-  Serving serving;
-  serving.router = router_.get();
-  serving.engine = engine_.get();
-  serving.pool = pool_.get();
-  serving.request_seconds = config_.request_seconds;
-  serving.base_path = config_.base;
-  serving.created = unix_now();
-  serving.base_bytes = base_->backend->weight_bytes();
+  loaded_at_ = unix_now();
+  set_serving(config_);
+  watchdog_ = std::make_unique<EngineWatchdog>(
+      *engine_, from_seconds(config_.engine.stall_seconds), observer_.metrics(),
+      [this] { return to_text(debug_json(serving(), observer_)); });
+  serves_ = true;
+  admin_api_.readiness().set_ready(serving());
+  update_health();
+  load_pinned();
   loaded_ = true;
-  set_ready(serving);
+  api_.readiness().set_ready(serving());
+  update_health();
+  notifier_.ready("serving");
   const EngineStats stats = engine_->stats();
   log_info(
       "ready after {:.1f} s: {} ({}), {:.0f} MiB of weights, {} variants, KV cache of {} tokens, "
@@ -189,9 +261,75 @@ Status Daemon::load() {
   return Status();
 }
 
+Serving Daemon::serving() const {
+  MutexLock lock(mutex_);
+  return serving_;
+}
+
+// What a config says of it.
+void Daemon::set_serving(const Config& config) {
+  Serving serving;
+  serving.router = router_.get();
+  serving.engine = engine_.get();
+  serving.pool = pool_.get();
+  serving.request_seconds = config.request_seconds;
+  serving.base_path = config.base;
+  serving.created = loaded_at_;
+  serving.base_bytes = base_->backend->weight_bytes();
+  serving.config_digest = config_digest(config);
+  MutexLock lock(mutex_);
+  serving_ = std::move(serving);
+}
+
+// The config's pinned variants: ready is who has them. One that fails is tried again and again; one
+// that somebody removes meanwhile is waited for no longer.
+void Daemon::load_pinned() {
+  std::map<std::string, std::string> missing;  // and the last error that was logged
+  for (const VariantSource& variant : config_.variants)
+    if (variant.pin) missing[variant.name];
+  TimePoint next_try{};
+  while (true) {
+    const TimePoint now = Clock::real().now();
+    const bool tries = now >= next_try;
+    if (tries) next_try = now + from_seconds(config_.router.retry_seconds);
+    for (auto it = missing.begin(); it != missing.end();)
+      it = pinned(it->first, tries, &it->second) ? missing.erase(it) : std::next(it);
+    if (missing.empty()) return;
+    std::string names;
+    for (const auto& [name, error] : missing) names += (names.empty() ? "" : ", ") + name;
+    api_.readiness().set_loaded(serving(),
+                                fmt::format("Pinned variants are being loaded: {}.", names));
+    MutexLock lock(mutex_);
+    if (leaving_) return;
+    (void)left_.wait_until(mutex_, now + kLook);
+  }
+}
+
+// Whether it is in memory to stay, or gone for good; else it is pinned, if that is to be tried.
+bool Daemon::pinned(const std::string& name, bool tries, std::string* error) {
+  const Result<VariantInfo> info = router_->variant(name);
+  if (!info.ok()) return true;
+  if (info->pinned || !tries) return info->pinned && info->state == VariantState::kResident;
+  const Status status = router_->pin(name);
+  if (!status.ok() && status.message() != *error) {
+    log_error("variant {} cannot be pinned: {}", name, status.message());
+    *error = status.message();
+  }
+  return false;
+}
+
+void Daemon::beat() {
+  if (!serves_ || watchdog_->check()) notifier_.watchdog();
+  update_health();  // an engine that stalls, or goes on
+}
+
 void Daemon::drain() {
+  observer_.metrics().set_draining();
+  notifier_.stopping("draining");
   const TimePoint deadline = Clock::real().now() + from_seconds(config_.drain_seconds);
-  set_not_ready("The server is shutting down.");
+  api_.readiness().set_not_ready("The server is shutting down.");
+  admin_api_.readiness().set_not_ready("The server is shutting down.");
+  update_health();
   http_->drain();
   if (watcher_) watcher_->stop();
   if (pool_) pool_->stop();
@@ -206,6 +344,9 @@ void Daemon::drain() {
 }
 
 Status check_files(const Config& config) {
+  RETURN_IF_ERROR(Access::make(access_options(config)).status());
+  for (const TlsFiles* tls : {&config.tls, &config.admin_tls})
+    if (tls->any()) RETURN_IF_ERROR(CertificateStore::make(*tls).status());
   ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::open(config.base));
   ASSIGN_OR_RETURN(const auto text, checkpoint_text(*checkpoint));
   if (!text) return no_tokenizer(config.base);

@@ -20,7 +20,7 @@ bool set_variant_weights(const YAML::Node& node, Config& config) {
   if (!node.IsMap()) return false;
   for (const auto& item : node)
     if (!item.first.IsScalar() ||
-        !weight(item.second, config.engine.variant_weights[item.first.Scalar()]))
+        !weight(item.second, config.engine.weights.variants[item.first.Scalar()]))
       return false;
   return true;
 }
@@ -41,6 +41,8 @@ const std::vector<Key>& engine_keys() {
        whole([](Config& c) -> int32_t& { return c.engine.max_waiting; }, 1, 1000000)},
       {"step_milliseconds", "a number above 0",
        positive_seconds([](Config& c) -> double& { return c.engine.step_seconds; }, 1e-3)},
+      {"stall_seconds", "a number of seconds above 0",
+       positive_seconds([](Config& c) -> double& { return c.engine.stall_seconds; })},
       {"prefix_cache", "true or false",
        boolean([](Config& c) -> bool& { return c.engine.prefix_cache; })},
       {"age_seconds", "a number of seconds above 0",
@@ -50,7 +52,7 @@ const std::vector<Key>& engine_keys() {
       {"burst_tokens", "a whole number from 0 to 1000000000",
        whole([](Config& c) -> double& { return c.engine.burst_tokens; }, 0, 1000000000)},
       {"base_weight", "a number from 0.001 to 1000",
-       [](const YAML::Node& node, Config& c) { return weight(node, c.engine.base_weight); }},
+       [](const YAML::Node& node, Config& c) { return weight(node, c.engine.weights.base); }},
       {"variant_weights", "a map of NAME: a number from 0.001 to 1000", set_variant_weights},
   };
   return keys;

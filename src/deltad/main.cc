@@ -1,6 +1,6 @@
 // deltad: serves one base model and its variants. Reads the config, starts the daemon, and waits
-// for a signal: the first SIGTERM or SIGINT drains, a second one stops at once. Exit codes: 0
-// drained, 1 failed, 2 the command line or config is wrong.
+// for signals: SIGHUP reads the config anew; the first SIGTERM or SIGINT drains, a second one stops
+// at once. Exit codes: 0 drained, 1 failed, 2 the command line or config is wrong.
 #include <fmt/format.h>
 #include <pthread.h>
 #include <signal.h>
@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <thread>
 
+#include "base/version.h"
 #include "deltad/daemon.h"
 #include "io/file_reader.h"
 
@@ -58,28 +59,39 @@ deltad::Result<Config> make_config(const CommandLine& line) {
   return config;
 }
 
-int serve(const Config& config) {
+void reload(const CommandLine& line, deltad::Daemon& daemon) {
+  if (line.config_file.empty()) {
+    deltad::log_warning("SIGHUP: there is no config file to read anew");
+    return;
+  }
+  const auto fresh = make_config(line);
+  const Status status = fresh.ok() ? daemon.reload(*fresh) : daemon.refuse_reload(fresh.status());
+  if (!status.ok()) deltad::log_error("the config stays as it was: {}", status.message());
+}
+
+int serve(const CommandLine& line, const Config& config) {
   // Every thread inherits the blocked signals; only this one takes them.
   sigset_t signals;
   sigemptyset(&signals);
-  for (int s : {SIGTERM, SIGINT}) sigaddset(&signals, s);
+  for (int s : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, s);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
 
   auto daemon = deltad::Daemon::start(config, [] { kill(getpid(), SIGTERM); });
   if (!daemon.ok()) return fail(daemon.status(), 1);
   int received = 0;
-  sigwait(&signals, &received);
+  while (sigwait(&signals, &received) == 0 && received == SIGHUP) reload(line, **daemon);
   if (const Status failure = (*daemon)->failure(); !failure.ok()) return fail(failure, 1);
   if (!(*daemon)->loaded()) {
     deltad::log_info("stopped while loading");
     std::_Exit(0);  // the loading thread holds nothing that needs an orderly end
   }
   deltad::log_info("{}: draining for at most {:.0f} s", received == SIGTERM ? "SIGTERM" : "SIGINT",
-                   config.drain_seconds);
+                   (*daemon)->drain_seconds());
   std::thread([signals] {
     int second = 0;
-    sigwait(&signals, &second);
+    while (sigwait(&signals, &second) == 0 && second == SIGHUP) {
+    }
     deltad::log_warning("second signal: stopping at once");
     std::_Exit(1);
   }).detach();
@@ -104,7 +116,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0, 1024));
   app.add_flag("--check-config", line.check_only,
                "Say what is wrong with the config, or what would run, and end");
-  app.set_version_flag("--version", "deltad 0.1.0");
+  app.set_version_flag("--version", std::string("deltad ") + deltad::kVersion);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -113,7 +125,8 @@ int main(int argc, char** argv) {
   const auto config = make_config(line);
   if (!config.ok()) return fail(config.status(), 2);
   deltad::set_log_level(config->log_level);
-  if (!line.check_only) return serve(*config);
+  deltad::set_log_format(config->log_format);
+  if (!line.check_only) return serve(line, *config);
   if (const Status status = deltad::check_files(*config); !status.ok()) return fail(status, 2);
   fmt::print("{}", deltad::describe(*config));
   return 0;

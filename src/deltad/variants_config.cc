@@ -45,6 +45,7 @@ bool read_variant(const YAML::Node& node, VariantSource* out) {
     const std::string& key = item.first.Scalar();
     const bool right = key == "path"         ? read_text(item.second, &out->path)
                        : key == "rate_limit" ? read_limit(item.second, &out->limit)
+                       : key == "pin"        ? YAML::convert<bool>::decode(item.second, out->pin)
                                              : false;
     if (!right) return false;
   }

@@ -28,8 +28,8 @@ Status check_options(const EngineOptions& o) {
   if (!(o.age_seconds > 0)) return bad("age_seconds", o.age_seconds, "more than 0");
   if (!(o.background_share >= 0)) return bad("background_share", o.background_share, "0 or more");
   if (!(o.burst_tokens >= 0)) return bad("burst_tokens", o.burst_tokens, "0 or more");
-  if (!(o.base_weight > 0)) return bad("base_weight", o.base_weight, "more than 0");
-  for (const auto& [name, weight] : o.variant_weights)
+  if (!(o.weights.base > 0)) return bad("base_weight", o.weights.base, "more than 0");
+  for (const auto& [name, weight] : o.weights.variants)
     if (!(weight > 0))
       return bad("variant_weights", fmt::format("{}: {}", name, weight), "more than 0");
   return {};
@@ -61,9 +61,9 @@ Result<std::unique_ptr<Engine>> Engine::make(const ModelConfig& config, const We
   scheduler.background_share = options.background_share;
   scheduler.base_bytes = backend.weight_bytes();
   scheduler.burst_tokens = options.burst_tokens;
-  scheduler.base_weight = options.base_weight;
-  scheduler.variant_weights = options.variant_weights;
-  const EngineLimits limits{config.vocab, size.max_context, options.max_waiting};
+  scheduler.weights = options.weights;
+  const EngineLimits limits{config.vocab, size.max_context, options.max_waiting,
+                            from_seconds(options.stall_seconds)};
   return std::unique_ptr<Engine>(std::make_unique<ThreadedEngine>(
       std::make_unique<TransformerRunner>(std::move(*transformer), backend),
       KvCache(std::move(memory), geometry, options.prefix_cache), scheduler, limits));

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "backend/backend.h"
 #include "engine/request.h"
@@ -16,6 +17,13 @@
 #include "model/weight_table.h"
 
 namespace deltad {
+
+// Shares of the tokens when there is not enough for all; > 0. Variants by name, others have 1.
+struct FairWeights {
+  double base = 1;
+  std::map<std::string, double> variants;
+  bool operator==(const FairWeights&) const = default;
+};
 
 struct EngineOptions {
   int64_t kv_bytes = 0;  // 0: from the machine's memory
@@ -31,9 +39,13 @@ struct EngineOptions {
   double background_share = 0.05;  // of a step's time, for background requests on top of it
   // Tokens by which a variant that comes back goes before those that always want more.
   double burst_tokens = 4096;
-  // Shares of the tokens when there is not enough for all; > 0. Variants by name, others have 1.
-  double base_weight = 1;
-  std::map<std::string, double> variant_weights;
+  FairWeights weights;
+  double stall_seconds = 60;  // a step that takes longer hangs: the engine is not healthy
+};
+
+struct StepGroup {      // rows of one step that go through the same weights
+  std::string variant;  // its name; "": the base
+  int32_t rows = 0;
 };
 
 struct EngineStats {  // a snapshot
@@ -43,6 +55,7 @@ struct EngineStats {  // a snapshot
   uint64_t prefix_queries = 0, prefix_hits = 0;  // in tokens
   double last_step_seconds = 0;
   int32_t last_step_rows = 0;
+  std::vector<StepGroup> last_step;  // the base first
 };
 
 class Engine {
@@ -65,6 +78,10 @@ class Engine {
   virtual EngineStats stats() const = 0;
   virtual int32_t max_context() const = 0;
   virtual bool healthy() const = 0;
+  // How long the step that runs has taken so far; 0: none runs.
+  virtual Duration step_age() const { return Duration(0); }
+  // For requests from now on, and for those of the same variant that run.
+  virtual void set_weights(const FairWeights&) {}
 };
 
 }  // namespace deltad

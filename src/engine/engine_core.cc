@@ -83,6 +83,8 @@ void EngineCore::finish(Sequence* sequence, FinishReason reason, Status status,
   event.prompt_tokens = owned->prompt_tokens;
   event.cached_tokens = owned->cached_tokens;
   event.output_tokens = owned->outputs();
+  event.parked = owned->request.parked;
+  event.unparked = owned->request.unparked;
   event.admitted = owned->admitted;
   event.first_token = owned->first_token;
   deliver(owned->request, event);

@@ -35,6 +35,8 @@ class EngineCore {
   bool idle() const { return sequences_.empty(); }
   void step();
 
+  void set_weights(const FairWeights& weights) { state_.options.weights = weights; }
+
   EngineStats stats() const;
   int failed_steps_in_a_row() const { return failed_in_a_row_; }
   const SchedulerState& state() const { return state_; }

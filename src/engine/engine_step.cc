@@ -16,6 +16,21 @@ bool is_stop(const Request& request, int32_t token) {
          request.stop_ids.end();
 }
 
+// The rows are sorted by slot.
+std::vector<StepGroup> groups_of(const StepPlan& plan) {
+  std::vector<StepGroup> groups;
+  int32_t slot = -2;
+  for (const PlannedRows& rows : plan.rows) {
+    if (rows.slot != slot) {
+      slot = rows.slot;
+      const bool base = slot < 0;
+      groups.push_back({base ? std::string() : plan.slots[static_cast<size_t>(slot)]->name, 0});
+    }
+    groups.back().rows += rows.rows;
+  }
+  return groups;
+}
+
 }  // namespace
 
 void EngineCore::step() {
@@ -34,6 +49,7 @@ void EngineCore::step() {
   const Result<Logits> logits = execute(plan, tasks, staged);
   ++stats_.steps;
   stats_.last_step_rows = plan.generating_rows + plan.prompt_rows;
+  stats_.last_step = groups_of(plan);
   if (!logits.ok()) {
     ++failed_in_a_row_;
     log_error("step {} failed: {}", step_number_, logits.status().message());
@@ -61,7 +77,7 @@ void EngineCore::reserve(const StepPlan& plan) {
     state_.waiting.insert(s, state_.now);
     ++stats_.preemptions;
   }
-  for (const Admission& a : plan.admitted)
+  for (const AdmittedSequence& a : plan.admitted)
     for (const int32_t block : a.cached) kv_.retain(block);
   for (const Adoption& a : plan.adopted) {
     for (const int32_t block : a.cached) kv_.retain(block);
@@ -84,7 +100,7 @@ void EngineCore::reserve(const StepPlan& plan) {
     }
   };
   for (Sequence* s : plan.grown) grow(s, 1);
-  for (const Admission& a : plan.admitted) {
+  for (const AdmittedSequence& a : plan.admitted) {
     Sequence* s = a.sequence;
     s->blocks = a.cached;
     grow(s, a.fresh);

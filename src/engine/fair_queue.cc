@@ -18,6 +18,7 @@ void FairQueue::join(Sequence* sequence, double weight) {
     flow->weight = weight;
     flow->counter = floor(in);
   }
+  if (flow->weight != weight) change(flow.get(), [&] { flow->weight = weight; });
   if (flow->members++ == 0) {
     in.idle.erase({owes_until(*flow), flow.get()});
     flow->counter = std::max(flow->counter, floor(in));

@@ -105,7 +105,7 @@ int32_t Planner::wanted_blocks(const Sequence* s, const std::vector<int32_t>& ca
 }
 
 bool Planner::admit(Sequence* s) {
-  Admission admission{s, cached_blocks(s), 0, false};
+  AdmittedSequence admission{s, cached_blocks(s), 0, false};
   const auto granted = granted_.find(s);
   if (granted != granted_.end()) {
     ledger_.give(granted->second.blocks);

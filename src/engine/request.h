@@ -52,7 +52,9 @@ struct TokenEvent {
   int32_t stop_token = -1;  // kFinished by kStop: which
   Status status;            // kFinished by kError
   int32_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;  // kFinished
-  TimePoint admitted{}, first_token{};  // kFinished: for metrics; zero if it never got there
+  // kFinished: when it began and ended to wait for its variant, got its place in a step and had its
+  // first token; zero if it never got there.
+  TimePoint parked{}, unparked{}, admitted{}, first_token{};
 };
 
 // The least urgent class. Its requests have the engine to themselves while nobody else does; else
@@ -77,6 +79,7 @@ struct Request {
   int32_t prompt_logprobs = -1;  // −1: none
   int32_t priority = 0;          // lower goes first
   TimePoint received{};
+  TimePoint parked{}, unparked{};  // the router's: from when to when it waited for its variant
   TimePoint deadline = TimePoint::max();
   std::function<void(const TokenEvent&)> on_event;
 };

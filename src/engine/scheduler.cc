@@ -20,11 +20,11 @@ void set_entry(SchedulerState& state, const Sequence* s) {
 }  // namespace
 
 void enqueue(SchedulerState& state, Sequence* sequence) {
-  const SchedulerOptions& options = state.options;
-  double weight = options.base_weight;
+  const FairWeights& weights = state.options.weights;
+  double weight = weights.base;
   if (const Variant* variant = sequence->variant()) {
-    const auto found = options.variant_weights.find(variant->name);
-    weight = found == options.variant_weights.end() ? 1 : found->second;
+    const auto found = weights.variants.find(variant->name);
+    weight = found == weights.variants.end() ? 1 : found->second;
   }
   state.waiting.join(sequence, weight);
   set_entry(state, sequence);

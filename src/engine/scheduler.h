@@ -31,6 +31,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/engine.h"
 #include "engine/fair_queue.h"
 #include "engine/sequence.h"
 #include "engine/step_cost.h"
@@ -52,8 +53,7 @@ struct SchedulerOptions {
   // some requests' worth, so that one that stays below its share waits for nobody above his.
   double burst_tokens = 4096;
   double background_share = 0.05;  // a step may take so much longer for background rows
-  double base_weight = 1;          // shares of the tokens; > 0
-  std::map<std::string, double> variant_weights;  // by the variant's name; others have 1
+  FairWeights weights;
 };
 
 struct SchedulerState {

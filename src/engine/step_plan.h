@@ -20,7 +20,7 @@ struct PlannedRows {
 };
 
 // A waiting sequence that gets memory: blocks from the prefix cache, then `fresh` new ones.
-struct Admission {
+struct AdmittedSequence {
   Sequence* sequence;
   std::vector<int32_t> cached;
   int32_t fresh;
@@ -37,7 +37,7 @@ struct Adoption {
 
 struct StepPlan {
   std::vector<Sequence*> preempted;
-  std::vector<Admission> admitted;
+  std::vector<AdmittedSequence> admitted;
   std::vector<Adoption> adopted;
   std::vector<Sequence*> grown;       // generating ones that get one more block
   std::vector<PlannedRows> rows;      // sorted by slot, the base first

@@ -10,7 +10,6 @@ namespace deltad {
 namespace {
 
 constexpr int kUnhealthyAfter = 3;  // failed steps in a row
-constexpr auto kHangs = std::chrono::seconds(60);
 
 }  // namespace
 
@@ -87,8 +86,17 @@ EngineStats ThreadedEngine::stats() const {
 
 bool ThreadedEngine::healthy() const {
   if (failed_steps_.load(std::memory_order_relaxed) >= kUnhealthyAfter) return false;
+  return step_age() < limits_.stall;
+}
+
+Duration ThreadedEngine::step_age() const {
   const auto began = step_began_.load(std::memory_order_relaxed);
-  return began == 0 || clock_.now().time_since_epoch() - Duration(began) < kHangs;
+  return began == 0 ? Duration(0) : clock_.now().time_since_epoch() - Duration(began);
+}
+
+void ThreadedEngine::set_weights(const FairWeights& weights) {
+  MutexLock lock(mutex_);
+  weights_ = weights;
 }
 
 void ThreadedEngine::run() {
@@ -106,6 +114,8 @@ void ThreadedEngine::run() {
       busy_ = true;
       messages.swap(inbox_);
       cancel_all = cancel_all_;
+      if (weights_) core_.set_weights(*weights_);
+      weights_.reset();
     }
     for (Message& message : messages) {
       if (message.request)

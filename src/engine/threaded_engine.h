@@ -18,6 +18,7 @@ struct EngineLimits {
   int64_t base_vocab = 0;
   int32_t max_context = 0;
   int32_t max_waiting = 0;
+  Duration stall = std::chrono::seconds(60);  // a step that takes longer hangs
 };
 
 class ThreadedEngine final : public Engine {
@@ -34,6 +35,8 @@ class ThreadedEngine final : public Engine {
   int32_t max_context() const override { return limits_.max_context; }
   // False after several failed steps in a row, until one succeeds, and while a step hangs.
   bool healthy() const override;
+  Duration step_age() const override;
+  void set_weights(const FairWeights& weights) override EXCLUDES(mutex_);
 
  private:
   struct Message {
@@ -52,7 +55,8 @@ class ThreadedEngine final : public Engine {
   CondVar wake_;  // the engine's thread: messages, or stop
   CondVar idle_;  // shutdown: no request is left
   std::vector<Message> inbox_ GUARDED_BY(mutex_);
-  int64_t new_requests_ GUARDED_BY(mutex_) = 0;  // submitted, not yet in stats_
+  std::optional<FairWeights> weights_ GUARDED_BY(mutex_);  // for the core
+  int64_t new_requests_ GUARDED_BY(mutex_) = 0;            // submitted, not yet in stats_
   EngineStats stats_ GUARDED_BY(mutex_);
   RequestHandle last_handle_ GUARDED_BY(mutex_) = 0;
   bool draining_ GUARDED_BY(mutex_) = false;

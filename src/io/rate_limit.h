@@ -1,6 +1,7 @@
 // RateLimit: at most so many bytes a second, for all that share it. Any thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "base/clock.h"
@@ -11,8 +12,9 @@ namespace deltad {
 class RateLimit {
  public:
   // bytes_per_second > 0. The clock outlives it.
-  explicit RateLimit(int64_t bytes_per_second, const Clock& clock = Clock::real())
+  explicit RateLimit(int64_t bytes_per_second = 1, const Clock& clock = Clock::real())
       : bytes_per_second_(static_cast<double>(bytes_per_second)), clock_(clock) {}
+  void set(int64_t bytes_per_second) { bytes_per_second_ = static_cast<double>(bytes_per_second); }
 
   // When `bytes` more may be read: each call's turn is after the bytes of those before it. Time in
   // which nobody asked is not made up for.
@@ -33,7 +35,7 @@ class RateLimit {
   }
 
  private:
-  const double bytes_per_second_;
+  std::atomic<double> bytes_per_second_;
   const Clock& clock_;
   Mutex mutex_;
   TimePoint next_ GUARDED_BY(mutex_){};

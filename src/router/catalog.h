@@ -50,6 +50,7 @@ struct VariantSource {
   std::string name;
   std::string path;  // a *.delta.safetensors file, or a folder with one
   VariantLimit limit = {};
+  bool pin = false;  // the daemon pins it before it is ready
 };
 
 struct CatalogEntry {

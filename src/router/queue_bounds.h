@@ -30,11 +30,16 @@ class QueueBounds {
   // served: it got its turn; else it left of itself, which says nothing about the rate.
   void leave(QueueShare* share, bool served, TimePoint now);
   int64_t waiting() const { return all_.waiting; }
+  // Of requests that come from now on.
+  void set(int64_t total, int64_t per_variant) {
+    total_ = total;
+    per_variant_ = per_variant;
+  }
 
  private:
   int retry_after(const QueueShare& share, TimePoint now) const;
 
-  const int64_t total_, per_variant_;
+  int64_t total_, per_variant_;
   const DecayedCount rate_{10.0};
   QueueShare all_;
 };

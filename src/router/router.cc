@@ -28,6 +28,11 @@ int64_t automatic_cache_bytes() {
   return (left > 0 ? left : kUnknownMemory) / kAutomaticShare;
 }
 
+int64_t total_bound(int64_t asked) { return asked > 0 ? asked : kAutomaticWaiting; }
+int64_t variant_bound(int64_t asked, int64_t total) {
+  return asked > 0 ? asked : std::max<int64_t>(1, total / kAutomaticPerVariant);
+}
+
 RouterCoreOptions core_options(const RouterOptions& options) {
   RouterCoreOptions out;
   out.base_name = options.base_name;
@@ -36,10 +41,8 @@ RouterCoreOptions core_options(const RouterOptions& options) {
   out.cache.age_bound_seconds = options.age_bound_seconds;
   out.cache.retry_seconds = options.retry_seconds;
   out.cache.max_loads = std::max(1, options.loader_threads);
-  out.max_waiting = options.max_waiting > 0 ? options.max_waiting : kAutomaticWaiting;
-  out.max_waiting_per_variant = options.max_waiting_per_variant > 0
-                                    ? options.max_waiting_per_variant
-                                    : std::max<int64_t>(1, out.max_waiting / kAutomaticPerVariant);
+  out.max_waiting = total_bound(options.max_waiting);
+  out.max_waiting_per_variant = variant_bound(options.max_waiting_per_variant, out.max_waiting);
   return out;
 }
 
@@ -147,6 +150,12 @@ class RouterImpl final : public Router {
       return invalid_argument(fmt::format("a cache of {} bytes: expected a number above 0", bytes));
     return change([&](RouterCore& core) { return core.set_budget(Tier::kDevice, bytes); });
   }
+
+  void set_queue_bounds(int64_t total, int64_t per_variant) override {
+    const int64_t all = total_bound(total);
+    change([&](RouterCore& core) { core.set_queue_bounds(all, variant_bound(per_variant, all)); });
+  }
+  void set_load_rate(int64_t bytes_per_second) override { loader_->set_rate(bytes_per_second); }
 
   // Without checks beyond those of the config: a broken variant fails only its own requests.
   Status add_unchecked(const VariantSource& source) {

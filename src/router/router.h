@@ -91,6 +91,9 @@ class Router {
   virtual void close_private(const ModelHandle& model) = 0;
 
   virtual Status set_cache_bytes(int64_t bytes) = 0;
+  // As in the options.
+  virtual void set_queue_bounds(int64_t total, int64_t per_variant) = 0;
+  virtual void set_load_rate(int64_t bytes_per_second) = 0;
 
   // Refuses new requests; returns when all are done, or at the deadline, when the rest is
   // cancelled.

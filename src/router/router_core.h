@@ -102,6 +102,7 @@ class RouterCore {
   // In place of the one that the name had; none if it limits nothing.
   Status set_limit(const std::string& name, const VariantLimit& limit);
   Status set_budget(Tier tier, int64_t bytes);
+  void set_queue_bounds(int64_t total, int64_t per_variant) { bounds_.set(total, per_variant); }
 
   Result<ModelHandle> resolve(const std::string& model) const;
   struct Submitted {

@@ -28,6 +28,8 @@ void RouterCore::end(Ticket ticket, FinishReason reason, Status status) {
   RouterEffect& out = effect(RouterEffect::Kind::kEnd, it->second.entry);
   out.on_event = std::move(it->second.request->on_event);
   out.event = ended_event(reason, std::move(status));
+  out.event.parked = it->second.parked;
+  out.event.unparked = clock_.now();
   live_.erase(it);
 }
 
@@ -89,6 +91,8 @@ void RouterCore::perform(const CacheAction& action) {
         RouterEffect& out = effect(RouterEffect::Kind::kDispatch, entry);
         out.ticket = ticket;
         out.request = std::move(*it->second.request);
+        out.request.parked = it->second.parked;
+        out.request.unparked = clock_.now();
         out.request.variant = ReleaseBox::handle(releases_, entry->device, entry->id);
         it->second.request.reset();
       }

@@ -1,8 +1,8 @@
 #include "router/variant_loader.h"
 
+#include <atomic>
 #include <future>
 #include <memory>
-#include <optional>
 
 #include "base/scheduling.h"
 #include "io/rate_limit.h"
@@ -13,8 +13,13 @@ namespace {
 class FilesLoader final : public VariantLoader {
  public:
   FilesLoader(const WeightTable& table, Backend& backend, const FilesLoaderOptions& options)
-      : table_(table), backend_(backend), options_(options) {
-    if (options.bytes_per_second > 0) rate_.emplace(options.bytes_per_second);
+      : table_(table), backend_(backend), options_(options), capped_(options.bytes_per_second > 0) {
+    if (capped_) rate_.set(options.bytes_per_second);
+  }
+
+  void set_rate(int64_t bytes_per_second) override {
+    if (bytes_per_second > 0) rate_.set(bytes_per_second);
+    capped_ = bytes_per_second > 0;
   }
 
   Result<VariantSize> measure(const std::string& path) override {
@@ -23,13 +28,13 @@ class FilesLoader final : public VariantLoader {
 
   Result<std::string> verify(const std::string& path, const std::atomic<bool>& cancelled) override {
     const auto verify = [&] { return verify_variant(path, table_, reading(cancelled)); };
-    return rate_ ? behind_others(verify) : verify();
+    return capped_ ? behind_others(verify) : verify();
   }
 
   Result<VariantRef> load(const std::string& name, const std::string& path, Tier, int64_t max_bytes,
                           const std::atomic<bool>& cancelled) override {
-    return rate_ ? load_behind_others(name, path, Tier::kDevice, max_bytes, cancelled)
-                 : load_now(name, path, max_bytes, cancelled);
+    return capped_ ? load_behind_others(name, path, Tier::kDevice, max_bytes, cancelled)
+                   : load_promptly(name, path, max_bytes, cancelled);
   }
 
   Result<VariantRef> load_behind_others(const std::string& name, const std::string& path, Tier,
@@ -68,17 +73,28 @@ class FilesLoader final : public VariantLoader {
         .get();
   }
 
+  // Uncapped, a load is waited for. It reads a stretch and works on it for a fraction of a
+  // millisecond, hundreds of times: were it to wait for a whole time slice of a kernel worker after
+  // each read, it would take several times as long, and these workers would wait for each other as
+  // often. Threads that read along inherit the wish.
+  Result<VariantRef> load_promptly(const std::string& name, const std::string& path,
+                                   int64_t max_bytes, const std::atomic<bool>& cancelled) {
+    run_promptly(false);
+    return load_now(name, path, max_bytes, cancelled);
+  }
+
   VariantLoadOptions reading(const std::atomic<bool>& cancelled) {
     VariantLoadOptions options = load_options();
     options.cancelled = &cancelled;
-    options.rate = rate_ ? &*rate_ : nullptr;
+    options.rate = capped_ ? &rate_ : nullptr;
     return options;
   }
 
   const WeightTable& table_;
   Backend& backend_;
   const FilesLoaderOptions options_;
-  std::optional<RateLimit> rate_;  // of all loads together
+  std::atomic<bool> capped_;
+  RateLimit rate_;  // of all loads together, if they are capped
 };
 
 }  // namespace

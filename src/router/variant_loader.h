@@ -37,6 +37,8 @@ class VariantLoader {
   // A copy in the other tier.
   virtual Result<VariantRef> copy(const VariantRef& variant, Tier to,
                                   const std::atomic<bool>& cancelled) = 0;
+  // What all loads that begin from now on may read together in a second; 0: no cap.
+  virtual void set_rate(int64_t) {}
 };
 
 struct FilesLoaderOptions {

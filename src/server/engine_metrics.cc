@@ -60,7 +60,8 @@ void render_vllm_names(const MetricsSnapshot& snapshot, const std::string& runni
               {"num_gpu_blocks", std::to_string(stats.kv_blocks)}},
              1);
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  out.family("vllm:lora_requests_info", "gauge", "Variants in use; the value is the time.");
+  out.family("vllm:lora_requests_info", "gauge",
+             "Variants in memory, and waited for; the value is the time.");
   out.sample({{"max_lora", std::to_string(snapshot.router.fit)},
               {"running_lora_adapters", running},
               {"waiting_lora_adapters", waiting}},

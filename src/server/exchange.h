@@ -54,6 +54,8 @@ class Exchange {
   // Called (like posted work) at most once, if the client leaves, or does not read what it is sent,
   // before the answer has been given whole. At once if it has left already.
   virtual void on_disconnect(std::function<void()> callback) = 0;
+  // Called (like posted work) at most once, if the answer has not been given whole by then.
+  virtual void on_deadline(TimePoint deadline, std::function<void()> callback) = 0;
 
   virtual void send(HttpResponse response) = 0;
   virtual void begin_stream(HttpResponse head) = 0;  // head.body is not used
@@ -67,8 +69,9 @@ class HttpHandler {
  public:
   virtual ~HttpHandler() = default;
   virtual void handle(HttpRequest request, std::shared_ptr<Exchange> exchange) = 0;
-  // The answer to what never became a request: 400 malformed, 408 too slow, 413 body too large, 431
-  // headers too large, 500, 503 too many connections. partial: what is known of it, maybe nothing.
+  // The answer to what never became a request: 400 malformed, 408 too slow, 413 body too large, 429
+  // too many connections from its address, 431 headers too large, 500, 503 too many connections.
+  // partial: what is known of it, maybe nothing.
   virtual HttpResponse reject(const HttpRequest& partial, int status,
                               const std::string& message) = 0;
 };

@@ -1,6 +1,9 @@
 #include "server/metrics.h"
 
+#include <fmt/format.h>
+
 #include <iterator>
+#include <set>
 
 #include "server/engine_metrics.h"
 #include "server/pool_metrics.h"
@@ -13,8 +16,9 @@ const std::vector<double> kPathBounds = {0.00005, 0.0001, 0.0002, 0.0003, 0.0005
                                          0.0015,  0.002,  0.005,  0.01,   0.05,   0.25,    1};
 const std::vector<double> kLatencyBounds = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
                                             2.5,   5,    10,    20,   40,  80,   160, 320};
-const std::vector<double> kPerTokenBounds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1,
-                                             0.15,  0.2,    0.25,  0.3,  0.4,   0.5,  1,     2.5};
+const std::vector<double> kPerTokenBounds = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
+                                             0.05,   0.075, 0.1,    0.15,  0.2,  0.25,
+                                             0.3,    0.4,   0.5,    1,     2.5};
 
 }  // namespace
 
@@ -44,16 +48,39 @@ const char* route_name(Route route) {
   return "other";
 }
 
+std::string code_label(int code) {
+  static constexpr const char* kGrpc[] = {"OK",
+                                          "CANCELLED",
+                                          "UNKNOWN",
+                                          "INVALID_ARGUMENT",
+                                          "DEADLINE_EXCEEDED",
+                                          "NOT_FOUND",
+                                          "ALREADY_EXISTS",
+                                          "PERMISSION_DENIED",
+                                          "RESOURCE_EXHAUSTED",
+                                          "FAILED_PRECONDITION",
+                                          "ABORTED",
+                                          "OUT_OF_RANGE",
+                                          "UNIMPLEMENTED",
+                                          "INTERNAL",
+                                          "UNAVAILABLE",
+                                          "DATA_LOSS",
+                                          "UNAUTHENTICATED"};
+  if (code >= 0 && static_cast<size_t>(code) < std::size(kGrpc)) return kGrpc[code];
+  return std::to_string(code);
+}
+
 ServerMetrics::ServerMetrics()
     : path_{Histogram(kPathBounds), Histogram(kPathBounds)},
       queue_(kLatencyBounds),
       first_token_(kLatencyBounds),
       per_token_(kPerTokenBounds),
+      gap_(kPerTokenBounds),
       total_(kLatencyBounds) {}
 
-void ServerMetrics::request_done(Route route, int status) {
+void ServerMetrics::request_done(Route route, int code) {
   MutexLock lock(mutex_);
-  ++requests_[{route, status}];
+  ++requests_[{route, code}];
 }
 
 void ServerMetrics::path(PathPart part, double seconds) {
@@ -109,6 +136,50 @@ void ServerMetrics::ended(const GenerationFigures& figures, bool had_started) {
   total_.observe(figures.total);
 }
 
+std::vector<ModelInUse> ServerMetrics::in_use() const {
+  MutexLock lock(mutex_);
+  std::vector<ModelInUse> out;
+  for (const auto& [variant, use] : in_use_) out.push_back({variant, use.waiting, use.running});
+  return out;
+}
+
+RequestFigures ServerMetrics::figures() const {
+  MutexLock lock(mutex_);
+  return {all_.requests, first_token_, gap_};
+}
+
+void ServerMetrics::token_gap(double seconds) {
+  MutexLock lock(mutex_);
+  gap_.observe(seconds);
+}
+
+void ServerMetrics::unknown_model() {
+  MutexLock lock(mutex_);
+  ++unknown_models_;
+}
+
+void ServerMetrics::set_draining() {
+  MutexLock lock(mutex_);
+  operation_.draining = true;
+}
+
+void ServerMetrics::config_reloaded(bool applied) {
+  MutexLock lock(mutex_);
+  ++(applied ? operation_.reloads : operation_.refused_reloads);
+  operation_.last_reload_ok = applied;
+}
+
+void ServerMetrics::set_stalled(bool stalled) {
+  MutexLock lock(mutex_);
+  if (stalled && !operation_.stalled) ++operation_.stalls;
+  operation_.stalled = stalled;
+}
+
+OperationFigures ServerMetrics::operation() const {
+  MutexLock lock(mutex_);
+  return operation_;
+}
+
 std::vector<std::string> ServerMetrics::variants() const {
   MutexLock lock(mutex_);
   std::vector<std::string> names;
@@ -125,9 +196,13 @@ std::string ServerMetrics::render(const MetricsSnapshot& snapshot) const {
   PrometheusText out;
   out.family("deltad_ready", "gauge", "1 when requests are taken.");
   out.sample({}, snapshot.ready ? 1 : 0);
+  render_process(out);
   MutexLock lock(mutex_);
+  render_operation(operation_, snapshot.spans, out);
   render_requests(out);
-  if (snapshot.ready) {
+  if (snapshot.loaded) {
+    out.family("deltad_engine_healthy", "gauge", "0 while steps fail, or one hangs.");
+    out.sample({}, snapshot.healthy ? 1 : 0);
     out.family("deltad_base_bytes", "gauge", "Memory of the base's weights.");
     out.sample({}, static_cast<double>(snapshot.base_bytes));
     render_engine(snapshot.engine, out);
@@ -141,9 +216,9 @@ std::string ServerMetrics::render(const MetricsSnapshot& snapshot) const {
 }
 
 void ServerMetrics::render_requests(PrometheusText& out) const {
-  out.family("deltad_requests_total", "counter", "HTTP requests answered.");
+  out.family("deltad_requests_total", "counter", "Requests answered.");
   for (const auto& [key, count] : requests_) {
-    out.sample({{"endpoint", route_name(key.first)}, {"code", std::to_string(key.second)}},
+    out.sample({{"endpoint", route_name(key.first)}, {"code", code_label(key.second)}},
                static_cast<double>(count));
   }
   out.family("deltad_prompt_tokens_total", "counter", "Tokens of prompts of ended requests.");
@@ -161,6 +236,8 @@ void ServerMetrics::render_requests(PrometheusText& out) const {
   out.family("deltad_time_per_output_token_seconds", "histogram",
              "(end - first token) / (tokens - 1) of a request.");
   out.histogram({}, per_token_);
+  out.family("deltad_inter_token_seconds", "histogram", "Between two tokens of a sequence.");
+  out.histogram({}, gap_);
   out.family("deltad_request_seconds", "histogram", "From received to the end.");
   out.histogram({}, total_);
   out.family("deltad_http_path_seconds", "histogram",
@@ -199,8 +276,10 @@ void ServerMetrics::render_models(const MetricsSnapshot& snapshot, PrometheusTex
       out.sample({{"model", row.name}}, static_cast<double>(value(row)));
     }
   };
-  table("deltad_model_requests_total", "counter", "Sequences submitted, by model.",
+  table("deltad_model_requests_total", "counter",
+        "Sequences submitted, by model; requests for models that do not exist.",
         [](const ModelRow& row) { return row.counts.requests; });
+  out.sample({{"model", kUnknownModel}}, static_cast<double>(unknown_models_));
   table("deltad_model_prompt_tokens_total", "counter", "Prompt tokens, by model.",
         [](const ModelRow& row) { return row.counts.prompt_tokens; });
   table("deltad_model_output_tokens_total", "counter", "Generated tokens, by model.",
@@ -212,13 +291,17 @@ void ServerMetrics::render_models(const MetricsSnapshot& snapshot, PrometheusTex
 }
 
 void ServerMetrics::render_vllm(const MetricsSnapshot& snapshot, PrometheusText& out) const {
-  std::string running, waiting;
-  for (const auto& [name, in_use] : in_use_) {
-    if (name.empty()) continue;
-    if (in_use.running > 0) running += (running.empty() ? "" : ",") + name;
-    if (in_use.waiting > 0) waiting += (waiting.empty() ? "" : ",") + name;
-  }
-  render_vllm_names(snapshot, running, waiting, out);
+  // The protocol's running ones are loaded and ready, asked for right now or not: what the endpoint
+  // picker goes by. Those that wait are asked for and not there yet.
+  std::set<std::string> running, waiting;
+  for (const VariantRow& row : snapshot.router.rows)
+    if (row.device > 0) running.insert(row.name);
+  for (const auto& [name, in_use] : in_use_)
+    if (!name.empty() && in_use.running > 0) running.insert(name);
+  for (const auto& [name, in_use] : in_use_)
+    if (!name.empty() && in_use.waiting > 0 && !running.contains(name)) waiting.insert(name);
+  render_vllm_names(snapshot, fmt::format("{}", fmt::join(running, ",")),
+                    fmt::format("{}", fmt::join(waiting, ",")), out);
 }
 
 }  // namespace deltad

@@ -16,6 +16,7 @@
 #include "base/mutex.h"
 #include "engine/engine.h"
 #include "router/router_stats.h"
+#include "server/operations_metrics.h"
 #include "server/pool/pool_service.h"
 #include "server/prometheus_text.h"
 
@@ -34,11 +35,24 @@ enum class Route {
   kOther
 };
 const char* route_name(Route route);
+// "200", or of a gRPC code (0 to 16) "OK", "NOT_FOUND".
+std::string code_label(int code);
 
 // The parts of a request's way through the server that are the HTTP path's own.
 enum class PathPart {
   kSubmit,  // request parsed → all of it submitted
   kWrite    // token event → its bytes with the operating system
+};
+
+// What the admin API's state shows of requests; cumulative, as all that is counted here.
+struct RequestFigures {
+  uint64_t requests = 0;             // engine requests submitted
+  Histogram first_token, per_token;  // seconds; per_token: between two tokens of a sequence
+};
+
+struct ModelInUse {
+  std::string variant;  // "": the base
+  int64_t waiting = 0, running = 0;
 };
 
 // One engine request that has ended.
@@ -50,30 +64,45 @@ struct GenerationFigures {
 };
 
 struct MetricsSnapshot {  // of what others count
-  bool ready = false;
+  bool ready = false;     // requests are taken
+  bool loaded = false;    // what follows is known
+  bool healthy = false;   // the engine
   std::string base_name;
   size_t base_bytes = 0;  // resident weights
   EngineStats engine;
   RouterStats router;
   std::optional<PoolFigures> pool;  // none: no adapter pool
+  std::optional<SpanCounts> spans;  // none: nothing is traced
 };
 
 class ServerMetrics {
  public:
   ServerMetrics();
 
-  void request_done(Route route, int status) EXCLUDES(mutex_);
+  // code: the HTTP status, or gRPC's code.
+  void request_done(Route route, int code) EXCLUDES(mutex_);
   void path(PathPart part, double seconds) EXCLUDES(mutex_);
   // An engine request of this variant: submitted, got its first token, ended.
   void submitted(const std::string& variant) EXCLUDES(mutex_);
   void started(const std::string& variant) EXCLUDES(mutex_);
   void ended(const GenerationFigures& figures, bool had_started) EXCLUDES(mutex_);
+  // Between two tokens of a sequence.
+  void token_gap(double seconds) EXCLUDES(mutex_);
+  // A request for a model that does not exist. All such names are one.
+  void unknown_model() EXCLUDES(mutex_);
+
+  void set_draining() EXCLUDES(mutex_);
+  void config_reloaded(bool applied) EXCLUDES(mutex_);
+  void set_stalled(bool stalled) EXCLUDES(mutex_);  // counted when it begins
+  OperationFigures operation() const EXCLUDES(mutex_);
 
   // The variants that are counted each by itself; those that are no longer registered are to be
   // forgotten.
   std::vector<std::string> variants() const EXCLUDES(mutex_);
   void forget(const std::string& variant) EXCLUDES(mutex_);
 
+  RequestFigures figures() const EXCLUDES(mutex_);
+  std::vector<ModelInUse> in_use() const EXCLUDES(mutex_);  // with sequences, all of them
   std::string render(const MetricsSnapshot& snapshot) const EXCLUDES(mutex_);
 
  private:
@@ -103,7 +132,9 @@ class ServerMetrics {
   std::map<std::string, InUse> in_use_ GUARDED_BY(mutex_);  // those that are not zero; "": the base
   std::array<Histogram, 2> path_ GUARDED_BY(mutex_);
   Histogram queue_ GUARDED_BY(mutex_), first_token_ GUARDED_BY(mutex_),
-      per_token_ GUARDED_BY(mutex_), total_ GUARDED_BY(mutex_);
+      per_token_ GUARDED_BY(mutex_), gap_ GUARDED_BY(mutex_), total_ GUARDED_BY(mutex_);
+  uint64_t unknown_models_ GUARDED_BY(mutex_) = 0;
+  OperationFigures operation_ GUARDED_BY(mutex_);
 };
 
 }  // namespace deltad

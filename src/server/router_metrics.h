@@ -11,6 +11,8 @@ namespace deltad {
 
 // The label of the row of all variants without one of their own. No variant's name holds a space.
 constexpr const char* kOtherVariants = "other variants";
+// That of all names that are no model's.
+constexpr const char* kUnknownModel = "unknown model";
 
 // engine_waiting: requests that have their variant and wait for a place in the engine.
 void render_cache(const RouterStats& stats, int64_t engine_waiting, PrometheusText& out);

@@ -16,6 +16,8 @@ import urllib.request
 import openai
 import pytest
 
+import certificates
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = pathlib.Path(os.environ.get("DELTAD_BUILD", ROOT / "build" / "release"))
 GOLDEN = ROOT / "tests" / "golden"
@@ -134,6 +136,13 @@ def tiny_arguments(*more):
 def tiny(tmp_path_factory):
     with running(tiny_arguments(), tmp_path_factory.mktemp("tiny")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def pki(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pki")
+    certificates.make_all(folder)
+    return folder
 
 
 class Versions:

@@ -3,6 +3,7 @@ import contextlib
 import importlib
 import json
 import pathlib
+import shutil
 import sys
 import threading
 
@@ -16,6 +17,7 @@ from grpc_status import rpc_status
 from grpc_tools import protoc
 
 from conftest import GOLDEN, ROOT, SLOW, free_port, running, tiny_arguments
+from otlp_collector import Collector
 
 PROMPT = [89, 88, 469, 278]
 
@@ -38,15 +40,17 @@ def stubs(tmp_path_factory):
 
 
 @contextlib.contextmanager
-def grpc_server(stubs, folder, *arguments, extra=""):
+def grpc_server(stubs, folder, extra="", ready=True):
+    """extra: lines of the config, those of `server` first."""
     port, admin = free_port(), free_port()
     config = folder / "deltad.yaml"
     config.write_text(f"server:\n  grpc:\n    listen: {port}\n    admin_listen: {admin}\n{extra}")
-    with running(tiny_arguments("--config", config, *arguments), folder) as server:
+    with running(tiny_arguments("--config", config), folder, ready) as server:
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel, grpc.insecure_channel(f"127.0.0.1:{admin}") as admin_channel:
             api = Api()
             api.__dict__.update(vars(stubs))
             api.server, api.channel, api.admin_channel = server, channel, admin_channel
+            api.port, api.admin_port = port, admin
             api.stub = stubs.inference_pb2_grpc.InferenceStub(channel)
             api.admin = stubs.admin_pb2_grpc.AdminStub(admin_channel)
             yield api
@@ -283,10 +287,109 @@ def test_keys(stubs, tmp_path):
     with grpc_server(stubs, tmp_path, extra="  api_keys: [secret]\n  admin: {api_keys: [root]}\n") as api:
         request = api.inference_pb2.ListModelsRequest()
         variants = api.admin_pb2.ListVariantsRequest()
-        for call, ask, right, wrong in ((api.stub.ListModels, request, "secret", "root"), (api.admin.ListVariants, variants, "root", "secret")):
-            for metadata in ([], [("authorization", "Bearer " + wrong)], [("authorization", right)]):
-                assert refused(lambda m=metadata: call(ask, metadata=m))[0] == grpc.StatusCode.UNAUTHENTICATED
+        for call, ask, right, other in ((api.stub.ListModels, request, "secret", "root"), (api.admin.ListVariants, variants, "root", "secret")):
+            for metadata, code in (([], "UNAUTHENTICATED"), ([("authorization", "Bearer nobody")], "UNAUTHENTICATED"),
+                                   ([("authorization", right)], "UNAUTHENTICATED"), ([("authorization", "Bearer " + other)], "PERMISSION_DENIED")):
+                assert refused(lambda m=metadata: call(ask, metadata=m))[0].name == code
             call(ask, metadata=[("authorization", "Bearer " + right)])
+        health = health_pb2_grpc.HealthStub(api.channel)
+        assert health.Check(health_pb2.HealthCheckRequest()).status == health_pb2.HealthCheckResponse.SERVING
+        assert "secret" not in api.server.log() and "root" not in api.server.log()
+        assert 'key=server.api_keys.0' in api.server.log()
+
+
+def listed(target, credentials):
+    """Whether a new connection with these credentials lists models or variants."""
+    port, service, call, request = target
+    with grpc.secure_channel(f"127.0.0.1:{port}", credentials) if credentials else grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        try:
+            getattr(service(channel), call)(request, timeout=20 * SLOW)
+            return True
+        except grpc.RpcError as error:
+            assert error.code() == grpc.StatusCode.UNAVAILABLE
+            return False
+
+
+def test_tls_client_certificates_and_certificates_that_change(stubs, pki, tmp_path):
+    certificate, key = tmp_path / "server.pem", tmp_path / "server.key"
+    shutil.copy(pki / "one.pem", certificate)
+    shutil.copy(pki / "one.key", key)
+    admin = f"{{certificate: {pki}/one.pem, key: {pki}/one.key, client_ca: {pki}/clients.pem}}"
+    extra = f"  tls: {{certificate: server.pem, key: server.key}}\n  admin: {{tls: {admin}}}\n"
+    read = lambda name: (pki / name).read_bytes()
+    trust = grpc.ssl_channel_credentials
+    with grpc_server(stubs, tmp_path, extra=extra, ready=False) as api:
+        inference = (api.port, stubs.inference_pb2_grpc.InferenceStub, "ListModels", stubs.inference_pb2.ListModelsRequest())
+        admin = (api.admin_port, stubs.admin_pb2_grpc.AdminStub, "ListVariants", stubs.admin_pb2.ListVariantsRequest())
+        api.server.wait_for(lambda: listed(inference, trust(read("ca.pem"))), 60, "the model to be served")
+        assert not listed(inference, None) and not listed(inference, trust(read("others.pem")))
+        assert listed(admin, trust(read("ca.pem"), read("client.key"), read("client.pem")))
+        assert not listed(admin, trust(read("ca.pem")))
+        assert not listed(admin, trust(read("ca.pem"), read("stranger.key"), read("stranger.pem")))
+        with grpc.secure_channel(f"127.0.0.1:{api.port}", trust(read("ca.pem"))) as old:
+            models = api.inference_pb2_grpc.InferenceStub(old).ListModels
+            models(api.inference_pb2.ListModelsRequest())
+            # A broken pair changes nothing.
+            shutil.copy(pki / "stranger.pem", certificate)
+            api.server.wait_for(lambda: "stay as they were" in api.server.log(), 30)
+            assert listed(inference, trust(read("ca.pem")))
+            # New connections get the new certificate, which is another authority's; the old one goes on.
+            shutil.copy(pki / "stranger.key", key)
+            api.server.wait_for(lambda: "certificates read anew" in api.server.log(), 30)
+            assert listed(inference, trust(read("others.pem"))) and not listed(inference, trust(read("ca.pem")))
+            models(api.inference_pb2.ListModelsRequest())
+
+
+def test_calls_are_counted_logged_and_traced(stubs, tmp_path):
+    trace, caller = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+    collector = Collector()
+    try:
+        tracing = f"tracing: {{endpoint: '{collector.url}', service_name: tested, ratio: 0}}\n"
+        with grpc_server(stubs, tmp_path, extra=tracing) as api:
+            request = api.inference_pb2.GenerateRequest(model="row", prompts=[prompt(api)],
+                                                        sampling=api.sampling_pb2.SamplingParams(max_tokens=5, ignore_eos=True))
+            metadata = [("traceparent", f"00-{trace}-{caller}-01"), ("tracestate", "vendor=value"), ("x-request-id", "the-id")]
+            api.stub.Generate(request, metadata=metadata)
+            assert refused(lambda: generate(api, model="nobody"))[0] == grpc.StatusCode.NOT_FOUND
+            cancelled = generate(api, stream=True, n=16, **LONG)
+            next(cancelled)
+            cancelled.cancel()
+            count = lambda code: api.server.metric("deltad_requests_total", endpoint="/v1/completions", code=code)
+            api.server.wait_for(lambda: count("CANCELLED") == 1, what="the cancelled call to be counted")
+            assert count("OK") == count("NOT_FOUND") == 1
+            assert api.server.metric("deltad_model_output_tokens_total", model="row") == 5
+            [line] = [l for l in api.server.log().splitlines() if "id=the-id" in l]
+            assert "status=OK" in line and "variant=row" in line and "output_tokens=5" in line and f"trace_id={trace}" in line
+            api.server.wait_for(lambda: len(collector.spans) >= 5, what="the spans' export")
+    finally:
+        collector.close()
+    assert not collector.faults, collector.faults
+    spans = {span["name"]: span for span in collector.spans}
+    assert set(spans) == {"/v1/completions", "queue", "load", "prefill", "decode"}
+    own = spans["/v1/completions"]
+    assert own["traceId"] == trace and own["parentSpanId"] == caller and own["traceState"] == "vendor=value"
+    assert own["values"]["rpc.grpc.status_code"] == 0 and own["values"]["deltad.request.id"] == "the-id"
+
+
+def test_health_is_readiness(stubs, tmp_path):
+    """Not before the pinned variants are there; the admin service, which can bring them, is."""
+    path = GOLDEN / "variants" / "llama" / "llama-row-2.delta.safetensors"
+    late = f"variants: {{late: {{path: {tmp_path}/late, pin: true}}}}\nvariant_loading: {{retry_seconds: 0.1}}\n"
+    with grpc_server(stubs, tmp_path, extra=late, ready=False) as api:
+        def status(channel, service):
+            with contextlib.suppress(grpc.RpcError):
+                return health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=service)).status
+
+        answer = health_pb2.HealthCheckResponse
+        api.server.wait_for(lambda: status(api.admin_channel, "deltad.v1.Admin") == answer.SERVING, what="the base to be loaded")
+        assert status(api.channel, "deltad.v1.Inference") == status(api.channel, "") == answer.NOT_SERVING
+        with pytest.raises(grpc.RpcError, match="Pinned variants are being loaded: late") as error:
+            generate(api, max_tokens=1)
+        assert error.value.code() == grpc.StatusCode.UNAVAILABLE
+        api.admin.ReplaceVariant(api.admin_pb2.ReplaceVariantRequest(name="late", path=str(path)))
+        api.server.wait_ready()
+        api.server.wait_for(lambda: status(api.channel, "deltad.v1.Inference") == answer.SERVING, what="health to follow")
+        generate(api, "late", max_tokens=1)
 
 
 def test_draining(stubs, tmp_path):

@@ -10,23 +10,29 @@
 #include "server/grpc/errors.h"
 #include "server/grpc/request_reader.h"
 #include "tests/unit/server/fake_router.h"
+#include "tests/unit/server/sample_access.h"
 
 namespace {
 
 using namespace deltad;
 using namespace deltad::testing;
 
+const Access& access() {
+  static const std::unique_ptr<Access> open = open_access();
+  return *open;
+}
+
 ApiError plan(const Serving& serving, CompletionRequest request) {
   GenerationPlan plan;
-  return plan_completion(serving, std::move(request), &plan);
+  return plan_completion(serving, *access().anybody(), std::move(request), &plan);
 }
 ApiError plan(const Serving& serving, ChatRequest request) {
   GenerationPlan plan;
-  return plan_chat(serving, std::move(request), &plan);
+  return plan_chat(serving, *access().anybody(), std::move(request), &plan);
 }
 ApiError plan(const Serving& serving, const TokenizeRequest& request) {
   TokenizeAnswer answer;
-  return tokenize(serving, request, &answer);
+  return tokenize(serving, *access().anybody(), request, &answer);
 }
 
 template <typename In, typename Request>

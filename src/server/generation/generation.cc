@@ -8,16 +8,24 @@
 namespace deltad {
 namespace {
 
-double since(TimePoint from, TimePoint to) { return to == TimePoint{} ? -1 : seconds(to - from); }
+// The client's, or the server's own.
+TimePoint deadline_of(const Serving& serving, const GenerationPlan& plan,
+                      const RequestRecord& record) {
+  if (serving.request_seconds <= 0) return plan.deadline;
+  return std::min(plan.deadline, record.received() + from_seconds(serving.request_seconds));
+}
 
 }  // namespace
 
 Generation::Generation(const Serving& serving, GenerationPlan plan,
-                       std::unique_ptr<GenerationSink> sink, uint64_t seed)
+                       std::unique_ptr<GenerationSink> sink, std::shared_ptr<Admission> admission,
+                       uint64_t seed)
     : serving_(serving),
       plan_(std::move(plan)),
       sink_(std::move(sink)),
-      sampling_(sampling_params(plan_.sampling, plan_.model.text->defaults, seed)) {
+      admission_(std::move(admission)),
+      sampling_(sampling_params(plan_.sampling, plan_.model.text->defaults, seed)),
+      deadline_(deadline_of(serving_, plan_, sink_->record())) {
   ChoiceOptions options;
   options.stop = plan_.sampling.stop;
   options.skip_special = plan_.sampling.skip_special_tokens;
@@ -37,24 +45,26 @@ void Generation::start() {
     usage_.prompt_tokens += static_cast<int64_t>(prompt.ids.size());
   }
   if (const ApiError error = submit_all()) return fail(error);
-  sink_->metrics().path(PathPart::kSubmit, seconds(Clock::real().now() - sink_->received()));
+  admission_->used(usage_.prompt_tokens);
+  sink_->record().metrics().path(PathPart::kSubmit,
+                                 seconds(Clock::real().now() - sink_->record().received()));
   // Weak: while sequences run, their events keep this alive.
   sink_->on_disconnect([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->client_gone();
   });
-  sink_->on_deadline([weak = weak_from_this()] {
+  if (deadline_ == TimePoint::max()) return;
+  sink_->on_deadline(deadline_, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->deadline_passed();
   });
 }
 
 ApiError Generation::submit_all() {
-  const std::string variant = plan_.model.is_base ? std::string() : plan_.model.name;
   for (; submitted_ < choices_.size(); ++submitted_) {
     const Result<Router::Ticket> ticket =
         serving_.router->submit(plan_.model, make_request(submitted_));
     if (!ticket.ok()) return api_error(ticket.status());
     choices_[submitted_]->ticket = *ticket;
-    sink_->metrics().submitted(variant);
+    sink_->record().metrics().submitted(variant());
   }
   return {};
 }
@@ -63,8 +73,8 @@ Request Generation::make_request(size_t index) {
   const SamplingFields& fields = plan_.sampling;
   const PromptTokens& prompt = prompt_of(index);
   Request request;
-  request.id =
-      choices_.size() == 1 ? sink_->request_id() : fmt::format("{}/{}", sink_->request_id(), index);
+  request.id = choices_.size() == 1 ? sink_->record().id()
+                                    : fmt::format("{}/{}", sink_->record().id(), index);
   request.follows = index > 0;
   request.prompt = prompt.ids;
   request.sampling = sampling_;
@@ -80,11 +90,8 @@ Request Generation::make_request(size_t index) {
   request.logprobs = plan_.top_logprobs;
   if (plan_.echo) request.prompt_logprobs = plan_.top_logprobs;
   request.priority = fields.priority;
-  request.received = sink_->received();
-  request.deadline = plan_.deadline;
-  if (serving_.request_seconds > 0)
-    request.deadline =
-        std::min(request.deadline, request.received + from_seconds(serving_.request_seconds));
+  request.received = sink_->record().received();
+  request.deadline = deadline_;
   request.on_event = [self = shared_from_this(), index](const TokenEvent& event) {
     self->sink_->post(
         [self, index, event, at = Clock::real().now()] { self->on_event(index, event, at); });
@@ -106,10 +113,8 @@ void Generation::on_event(size_t index, const TokenEvent& event, TimePoint at) {
 
 void Generation::on_token(size_t index, const TokenEvent& event, TimePoint at) {
   Choice& choice = *choices_[index];
-  if (!choice.started) {
-    choice.started = true;
-    sink_->metrics().started(plan_.model.is_base ? std::string() : plan_.model.name);
-  }
+  sink_->record().token(variant(), choice.last_token, at);
+  choice.last_token = at;
   if (over_ || choice.closed) return;
   choice.stream.push(event);
   if (choice.stream.stopped()) {
@@ -152,25 +157,8 @@ void Generation::account(size_t index, const TokenEvent& event) {
   if (index % static_cast<size_t>(plan_.sampling.n) == 0) {
     usage_.cached_tokens += event.cached_tokens;
   }
-  const TimePoint received = sink_->received();
-  GenerationFigures figures;
-  figures.variant = plan_.model.is_base ? std::string() : plan_.model.name;
-  figures.prompt_tokens = event.prompt_tokens;
-  figures.cached_tokens = event.cached_tokens;
-  figures.output_tokens = event.output_tokens;
-  figures.queue = since(received, event.admitted);
-  figures.first_token = since(received, event.first_token);
-  figures.total = seconds(Clock::real().now() - received);
-  sink_->metrics().ended(figures, choices_[index]->started);
-
-  RequestRecord& record = sink_->record();
-  if (record.queue < 0 || (figures.queue >= 0 && figures.queue < record.queue)) {
-    record.queue = figures.queue;
-  }
-  if (record.first_token < 0 ||
-      (figures.first_token >= 0 && figures.first_token < record.first_token)) {
-    record.first_token = figures.first_token;
-  }
+  admission_->used(event.output_tokens);
+  sink_->record().sequence_ended(variant(), event, choices_[index]->last_token != TimePoint{});
 }
 
 void Generation::begin_choice(size_t index) {
@@ -219,6 +207,7 @@ void Generation::close_choice(size_t index, const char* reason) {
 
 void Generation::complete() {
   over_ = true;
+  admission_.reset();  // before the client hears of it and sends the next
   RequestRecord& record = sink_->record();
   record.prompt_tokens = usage_.prompt_tokens;
   record.cached_tokens = usage_.cached_tokens;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "server/access/caller.h"
 #include "server/generation/choice_stream.h"
 #include "server/generation/generation_plan.h"
 #include "server/generation/generation_sink.h"
@@ -21,9 +22,9 @@ namespace deltad {
 
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  // seed: for requests that give none.
+  // admission: its place among its key's requests. seed: for requests that give none.
   Generation(const Serving& serving, GenerationPlan plan, std::unique_ptr<GenerationSink> sink,
-             uint64_t seed);
+             std::shared_ptr<Admission> admission, uint64_t seed);
 
   void start();
 
@@ -36,10 +37,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
     Router::Ticket ticket = 0;
     Piece answer;  // whole answers: what has come so far
     TokenEvent prompt_logprobs;
-    bool begun = false;    // its first chunk is out
-    bool closed = false;   // nothing more is sent for it
-    bool ended = false;    // the engine is through with it
-    bool started = false;  // it has a token
+    bool begun = false;      // its first chunk is out
+    bool closed = false;     // nothing more is sent for it
+    bool ended = false;      // the engine is through with it
+    TimePoint last_token{};  // zero: it has none
     const char* finish_reason = nullptr;
   };
 
@@ -63,11 +64,15 @@ class Generation : public std::enable_shared_from_this<Generation> {
     return plan_.prompts[index / static_cast<size_t>(plan_.sampling.n)];
   }
   std::string finish_reasons() const;
+  // For what is counted by model; "": the base.
+  std::string variant() const { return plan_.model.is_base ? std::string() : plan_.model.name; }
 
   const Serving serving_;
   const GenerationPlan plan_;
   const std::unique_ptr<GenerationSink> sink_;
+  std::shared_ptr<Admission> admission_;  // null: all of it has ended
   const SamplingParams sampling_;
+  const TimePoint deadline_;
   std::vector<std::unique_ptr<Choice>> choices_;
   size_t submitted_ = 0, ended_ = 0;
   Usage usage_;

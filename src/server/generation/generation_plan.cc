@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 namespace deltad {
@@ -47,10 +46,9 @@ ApiError fit(const SamplingFields& sampling, const std::string& param, int32_t c
   return {};
 }
 
-ApiError resolve(const Serving& serving, const SamplingFields& sampling, ModelHandle* model) {
-  Result<ModelHandle> found = serving.router->resolve(sampling.model);
-  if (!found.ok()) return api_error(found.status());
-  *model = std::move(*found);
+ApiError resolve(const Serving& serving, const Caller& caller, const SamplingFields& sampling,
+                 ModelHandle* model) {
+  RETURN_IF_API_ERROR(resolve_model(serving, caller, sampling.model, model));
   return check_token_ids(sampling, model->text->tokenizer->vocab_size());
 }
 
@@ -77,15 +75,27 @@ PromptTokens tokenize_text(const Tokenizer& tokenizer, const std::string& text, 
 
 }  // namespace
 
-int64_t unix_now() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
+ApiError resolve_model(const Serving& serving, const Caller& caller, const std::string& name,
+                       ModelHandle* model) {
+  const Status allowed = caller.check_model(name.empty() ? serving.router->base_name() : name);
+  if (!allowed.ok()) {
+    ApiError error = api_error(allowed);
+    error.param = "model";
+    return error;
+  }
+  Result<ModelHandle> found = serving.router->resolve(name);
+  if (!found.ok()) {
+    const bool hide = found.status().code() == Code::kNotFound && !caller.may_use_all();
+    return api_error(hide ? not_found("This model does not exist.") : found.status());
+  }
+  *model = std::move(*found);
+  return {};
 }
 
-ApiError plan_chat(const Serving& serving, ChatRequest request, GenerationPlan* plan) {
+ApiError plan_chat(const Serving& serving, const Caller& caller, ChatRequest request,
+                   GenerationPlan* plan) {
   plan->chat = true;
-  RETURN_IF_API_ERROR(resolve(serving, request.sampling, &plan->model));
+  RETURN_IF_API_ERROR(resolve(serving, caller, request.sampling, &plan->model));
   const TextAssets& text = *plan->model.text;
   std::string rendered;
   RETURN_IF_API_ERROR(render_chat(request.prompt, text, unix_now(), &rendered));
@@ -99,8 +109,9 @@ ApiError plan_chat(const Serving& serving, ChatRequest request, GenerationPlan* 
   return {};
 }
 
-ApiError plan_completion(const Serving& serving, CompletionRequest request, GenerationPlan* plan) {
-  RETURN_IF_API_ERROR(resolve(serving, request.sampling, &plan->model));
+ApiError plan_completion(const Serving& serving, const Caller& caller, CompletionRequest request,
+                         GenerationPlan* plan) {
+  RETURN_IF_API_ERROR(resolve(serving, caller, request.sampling, &plan->model));
   if (request.prompts.size() * static_cast<size_t>(request.sampling.n) > kMostSequences) {
     return invalid_value("n", fmt::format("prompts × n may be at most {}.", kMostSequences));
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "server/access/caller.h"
 #include "server/generation/requests.h"
 #include "server/serving.h"
 
@@ -30,9 +31,14 @@ struct GenerationPlan {
   TimePoint deadline = TimePoint::max();  // that the client gave
 };
 
-ApiError plan_chat(const Serving& serving, ChatRequest request, GenerationPlan* plan);
-ApiError plan_completion(const Serving& serving, CompletionRequest request, GenerationPlan* plan);
+// The model that is called so ("": the base), if the caller may use it. Names others only to who
+// may use them.
+ApiError resolve_model(const Serving& serving, const Caller& caller, const std::string& name,
+                       ModelHandle* model);
 
-int64_t unix_now();
+ApiError plan_chat(const Serving& serving, const Caller& caller, ChatRequest request,
+                   GenerationPlan* plan);
+ApiError plan_completion(const Serving& serving, const Caller& caller, CompletionRequest request,
+                         GenerationPlan* plan);
 
 }  // namespace deltad

@@ -12,8 +12,8 @@
 #include "base/clock.h"
 #include "server/generation/choice_stream.h"
 #include "server/metrics.h"
+#include "server/observe/request_record.h"
 #include "server/openai/errors.h"
-#include "server/request_record.h"
 
 namespace deltad {
 
@@ -37,14 +37,11 @@ class GenerationSink {
   // Called (like posted work) at most once, if the client leaves before the answer is complete.
   virtual void on_disconnect(std::function<void()> callback) = 0;
 
-  virtual const std::string& request_id() const = 0;
-  virtual TimePoint received() const = 0;
-  virtual ServerMetrics& metrics() const = 0;
   virtual RequestRecord& record() = 0;
 
-  // Called at most once, if the client's deadline passes before the answer is complete: for
-  // protocols that keep it themselves. The engine keeps it too, but between two steps.
-  virtual void on_deadline(std::function<void()>) {}
+  // Called (like posted work) at most once, if the request's deadline passes before the answer is
+  // complete. The engine keeps it too, but only between two steps.
+  virtual void on_deadline(TimePoint deadline, std::function<void()> callback) = 0;
 
   // Of a plan that asks for a stream. A choice begins before its first piece; echo: what of the
   // prompt is repeated. at: when the piece's last token came.

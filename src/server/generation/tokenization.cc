@@ -6,20 +6,21 @@
 
 namespace deltad {
 
-ApiError tokenize(const Serving& serving, const TokenizeRequest& request, TokenizeAnswer* answer) {
+ApiError tokenize(const Serving& serving, const Caller& caller, const TokenizeRequest& request,
+                  TokenizeAnswer* answer) {
   const bool is_chat = !request.chat.messages.is_null();
   if (is_chat && request.prompt)
     return invalid_value("messages", "give 'prompt' or 'messages', not both.");
   if (!is_chat && !request.prompt) return missing_parameter("prompt");
-  const Result<ModelHandle> model = serving.router->resolve(request.model);
-  if (!model.ok()) return api_error(model.status());
+  ModelHandle model;
+  RETURN_IF_API_ERROR(resolve_model(serving, caller, request.model, &model));
 
   std::string rendered;
   if (is_chat) {
     RETURN_IF_API_ERROR(check_chat_prompt(request.chat));
-    RETURN_IF_API_ERROR(render_chat(request.chat, *model->text, unix_now(), &rendered));
+    RETURN_IF_API_ERROR(render_chat(request.chat, *model.text, unix_now(), &rendered));
   }
-  const Tokenizer& tokenizer = *model->text->tokenizer;
+  const Tokenizer& tokenizer = *model.text->tokenizer;
   EncodeOptions options;
   options.add_special = request.add_special_tokens.value_or(!is_chat);
   answer->tokens = tokenizer.encode(is_chat ? rendered : *request.prompt, options);
@@ -28,11 +29,11 @@ ApiError tokenize(const Serving& serving, const TokenizeRequest& request, Tokeni
   return {};
 }
 
-ApiError detokenize(const Serving& serving, const std::string& name,
+ApiError detokenize(const Serving& serving, const Caller& caller, const std::string& name,
                     const std::vector<int32_t>& tokens, std::string* text) {
-  const Result<ModelHandle> model = serving.router->resolve(name);
-  if (!model.ok()) return api_error(model.status());
-  const Tokenizer& tokenizer = *model->text->tokenizer;
+  ModelHandle model;
+  RETURN_IF_API_ERROR(resolve_model(serving, caller, name, &model));
+  const Tokenizer& tokenizer = *model.text->tokenizer;
   for (const int32_t id : tokens)
     if (id < 0 || id >= tokenizer.vocab_size())
       return invalid_value("tokens", fmt::format("token ids go from 0 to {} for this model.",

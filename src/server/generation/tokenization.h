@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "server/access/caller.h"
 #include "server/generation/chat_prompt.h"
 #include "server/serving.h"
 
@@ -24,8 +25,9 @@ struct TokenizeAnswer {
   std::vector<std::string> token_strs;  // if asked for
 };
 
-ApiError tokenize(const Serving& serving, const TokenizeRequest& request, TokenizeAnswer* answer);
-ApiError detokenize(const Serving& serving, const std::string& model,
+ApiError tokenize(const Serving& serving, const Caller& caller, const TokenizeRequest& request,
+                  TokenizeAnswer* answer);
+ApiError detokenize(const Serving& serving, const Caller& caller, const std::string& model,
                     const std::vector<int32_t>& tokens, std::string* text);
 
 }  // namespace deltad

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "server/admin/actions.h"
 #include "server/grpc/admin_json.h"
+#include "server/grpc/methods.h"
 #include "server/grpc/rpc.h"
 
 namespace deltad {
@@ -41,10 +42,11 @@ struct Action {
 
 template <typename In, typename Out>
 grpc::ServerUnaryReactor* perform_rpc(const std::shared_ptr<RpcHome>& home,
+                                      const KnownMethod& method,
                                       grpc::CallbackServerContext& context, const In& /*in*/,
                                       const Action& action, std::string name, std::string body,
                                       Out* out) {
-  auto call = std::make_shared<UnaryRpc<Out>>(out, home, Route::kAdmin, *In::descriptor(), context);
+  auto call = std::make_shared<UnaryRpc<Out>>(out, home, method, *In::descriptor(), context);
   auto job = std::make_shared<Job>();
   if (!call->begin(&job->serving)) return call.get();
   job->route.action = action.action;
@@ -60,7 +62,8 @@ grpc::ServerUnaryReactor* perform_rpc(const std::shared_ptr<RpcHome>& home,
           job->error = fill_message(action.shape(std::move(job->answer.json)), &message);
         if (job->error) return call->fail(job->error);
         if (action.changes)
-          log_info("admin id={} action={} variant={}", call->request_id(),
+          log_info("admin id={} key={} action={} variant={}", call->record().id(),
+                   call->record().caller.empty() ? "-" : call->record().caller,
                    admin_action_name(action.action), job->answer.variant);
         call->answer(std::move(message));
       });
@@ -77,7 +80,7 @@ std::string text(const Json& json) { return to_text(json); }
   grpc::ServerUnaryReactor* AdminService::Method(grpc::CallbackServerContext* context,           \
                                                  const v1::Method##Request* request,             \
                                                  v1::Method##Response* response) {               \
-    return perform_rpc(home_, *context, *request,                                                \
+    return perform_rpc(home_, known_method("Admin/" #Method), *context, *request,                \
                        Action{AdminAction::action, shape, changes, slow}, name, body, response); \
   }
 

@@ -29,12 +29,10 @@ class RpcAnswer : public GenerationSink {
   void on_disconnect(std::function<void()> handler) override {
     call_->on_disconnect(std::move(handler));
   }
-  void on_deadline(std::function<void()> handler) override {
+  // The call keeps the same one from its arrival on.
+  void on_deadline(TimePoint, std::function<void()> handler) override {
     call_->on_deadline(std::move(handler));
   }
-  const std::string& request_id() const override { return call_->request_id(); }
-  TimePoint received() const override { return call_->received(); }
-  ServerMetrics& metrics() const override { return call_->home().metrics; }
   RequestRecord& record() override { return call_->record(); }
   void fail(const ApiError& error) override { call_->fail(error); }
   void client_gone() override { call_->client_gone(); }

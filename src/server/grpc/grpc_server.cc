@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "server/grpc/admin_service.h"
+#include "server/grpc/credentials.h"
 #include "server/grpc/inference_service.h"
 #include "server/grpc/rpc_home.h"
 
@@ -29,8 +30,11 @@ void set_up_grpc() {
 
 class GrpcServerImpl final : public GrpcServer {
  public:
-  GrpcServerImpl(const GrpcOptions& options, GrpcRole role, ServerMetrics& metrics)
-      : home_(std::make_shared<RpcHome>(options, metrics)) {
+  GrpcServerImpl(const GrpcOptions& options, GrpcRole role, const Access& access,
+                 Observer& observer, const Readiness& readiness,
+                 const CertificateStore* certificates)
+      : home_(std::make_shared<RpcHome>(options, access, observer, readiness)),
+        credentials_(server_credentials(certificates)) {
     if (role == GrpcRole::kAdmin) {
       service_ = std::make_unique<AdminService>(home_);
       service_name_ = v1::Admin::service_full_name();
@@ -47,7 +51,7 @@ class GrpcServerImpl final : public GrpcServer {
     const std::string host = options.listen.substr(0, options.listen.rfind(':'));
     int port = 0;
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
+    builder.AddListeningPort(options.listen, credentials_, &port);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // else two daemons share a port
     builder.SetMaxReceiveMessageSize(static_cast<int>(options.message_bytes));
     builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
@@ -57,23 +61,28 @@ class GrpcServerImpl final : public GrpcServer {
     quota.SetMaxThreads(kReflectionThreads);
     builder.SetResourceQuota(quota);
     builder.RegisterService(service_.get());
-    server_ = builder.BuildAndStart();
-    if (server_ == nullptr || port == 0)
+    std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+    if (server == nullptr || port == 0)
       return unavailable(fmt::format("cannot listen on {} for gRPC: is it taken, or not permitted?",
                                      options.listen));
     port_ = static_cast<uint16_t>(port);
     address_ = fmt::format("{}:{}", host, port);
-    set_serving(false);
+    {
+      MutexLock lock(mutex_);
+      server_ = std::move(server);
+      say(serving_);
+    }
+    update_health();
     return Status();
   }
 
-  void set_ready(const Serving& serving) override {
-    home_->set_ready(serving);
-    set_serving(true);
-  }
-  void set_not_ready(std::string reason) override {
-    home_->set_not_ready(std::move(reason));
-    set_serving(false);
+  void update_health() override {
+    Serving unused;
+    MutexLock lock(mutex_);
+    const bool serving = !home_->readiness.check(&unused);
+    if (server_ == nullptr || serving == serving_) return;
+    serving_ = serving;
+    say(serving);
   }
 
   uint16_t port() const override { return port_; }
@@ -82,17 +91,22 @@ class GrpcServerImpl final : public GrpcServer {
   bool wait_idle(TimePoint deadline) override { return home_->wait_idle(deadline); }
 
   void stop() override {
-    if (server_ == nullptr) return;
+    std::unique_ptr<grpc::Server> server;
+    {
+      MutexLock lock(mutex_);
+      server = std::move(server_);
+    }
+    if (server == nullptr) return;
     // Cancels what is left; each call still says its last word on the home's threads.
-    server_->Shutdown(std::chrono::system_clock::now());
-    server_->Wait();
-    server_.reset();
+    server->Shutdown(std::chrono::system_clock::now());
+    server->Wait();
+    server.reset();
     home_->aside.stop();
     home_->threads.stop();
   }
 
  private:
-  void set_serving(bool serving) {
+  void say(bool serving) REQUIRES(mutex_) {
     grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
     health->SetServingStatus("", serving);
     health->SetServingStatus(service_name_, serving);
@@ -101,7 +115,10 @@ class GrpcServerImpl final : public GrpcServer {
   const std::shared_ptr<RpcHome> home_;
   std::unique_ptr<grpc::Service> service_;
   std::string service_name_;
-  std::unique_ptr<grpc::Server> server_;
+  const std::shared_ptr<grpc::ServerCredentials> credentials_;
+  Mutex mutex_;
+  std::unique_ptr<grpc::Server> server_ GUARDED_BY(mutex_);
+  bool serving_ GUARDED_BY(mutex_) = false;  // what health says
   uint16_t port_ = 0;
   std::string address_;
 };
@@ -109,8 +126,11 @@ class GrpcServerImpl final : public GrpcServer {
 }  // namespace
 
 Result<std::unique_ptr<GrpcServer>> GrpcServer::start(const GrpcOptions& options, GrpcRole role,
-                                                      ServerMetrics& metrics) {
-  auto server = std::make_unique<GrpcServerImpl>(options, role, metrics);
+                                                      const Access& access, Observer& observer,
+                                                      const Readiness& readiness,
+                                                      const CertificateStore* certificates) {
+  auto server =
+      std::make_unique<GrpcServerImpl>(options, role, access, observer, readiness, certificates);
   RETURN_IF_ERROR(server->listen());
   return std::unique_ptr<GrpcServer>(std::move(server));
 }

@@ -1,19 +1,21 @@
 // GrpcServer: one gRPC listener: the Inference service or the Admin service (proto/deltad/v1), with
-// health and reflection. Owns its threads; those of gRPC only hand work over to them. Until
-// set_ready() its health is NOT_SERVING and calls are UNAVAILABLE. start, wait_idle and stop are
-// for the thread that owns it. Nothing of gRPC is seen from outside this folder.
+// health and reflection. Owns its threads; those of gRPC only hand work over to them. While it is
+// not ready its health is NOT_SERVING and new calls are UNAVAILABLE; running calls go on. start,
+// wait_idle and stop are for the thread that owns it. Nothing of gRPC is seen from outside this
+// folder.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "server/metrics.h"
-#include "server/serving.h"
+#include "server/access/access.h"
+#include "server/observe/observer.h"
+#include "server/readiness.h"
+#include "server/tls/certificate_store.h"
 
 namespace deltad {
 
@@ -24,21 +26,23 @@ struct GrpcOptions {
   size_t message_bytes = 8u << 20;  // of a request; more: RESOURCE_EXHAUSTED
   size_t stream_bytes = 1u << 20;   // of a stream, made but not read: then it ends
   Duration write_timeout = std::chrono::seconds(60);  // of a stream, without any progress
-  std::vector<std::string> api_keys;                  // none: open to all
 };
 
 enum class GrpcRole { kInference, kAdmin };
 
 class GrpcServer {
  public:
-  // kUnavailable: the address cannot be had (in use, not permitted). metrics outlives the server.
+  // kUnavailable: the address cannot be had (in use, not permitted). certificates: null: no TLS.
+  // All outlive the server.
   static Result<std::unique_ptr<GrpcServer>> start(const GrpcOptions& options, GrpcRole role,
-                                                   ServerMetrics& metrics);
+                                                   const Access& access, Observer& observer,
+                                                   const Readiness& readiness,
+                                                   const CertificateStore* certificates = nullptr);
   virtual ~GrpcServer() = default;  // = stop()
 
-  virtual void set_ready(const Serving& serving) = 0;
-  // New calls get UNAVAILABLE with this reason, and health says NOT_SERVING. Running calls go on.
-  virtual void set_not_ready(std::string reason) = 0;
+  // Says in its health what readiness says now. To be called when that has changed, and now and
+  // then for what changes by itself. Any thread.
+  virtual void update_health() = 0;
 
   virtual uint16_t port() const = 0;
   virtual std::string address() const = 0;  // as bound

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "server/api_keys.h"
+#include "server/access/access.h"
 #include "server/openai/ids.h"
 
 namespace deltad {
@@ -21,6 +21,11 @@ std::string metadata_of(const grpc::CallbackServerContext& context, const char* 
              : std::string(found->second.data(), found->second.size());
 }
 
+std::string request_id_of(const grpc::CallbackServerContext& context) {
+  std::string id = metadata_of(context, "x-request-id");
+  return valid_request_id(id) ? id : random_id("req-");
+}
+
 // gRPC counts in wall time.
 TimePoint deadline_of(const grpc::CallbackServerContext& context) {
   const gpr_timespec left =
@@ -32,42 +37,50 @@ TimePoint deadline_of(const grpc::CallbackServerContext& context) {
 
 }  // namespace
 
-Rpc::Rpc(std::shared_ptr<RpcHome> home, Route route, const google::protobuf::Descriptor& request,
-         grpc::CallbackServerContext& context)
+Rpc::Rpc(std::shared_ptr<RpcHome> home, const KnownMethod& method,
+         const google::protobuf::Descriptor& request, grpc::CallbackServerContext& context)
     : home_(std::move(home)),
-      route_(route),
+      method_(method),
       request_(request),
       context_(context),
       line_(std::make_shared<WorkLine>(home_->threads)),
-      received_(Clock::real().now()),
-      deadline_(deadline_of(context)),
-      request_id_(metadata_of(context, "x-request-id")),
-      authorization_(metadata_of(context, "authorization")) {
-  if (!valid_request_id(request_id_)) request_id_ = random_id("req-");
-}
+      record_(home_->observer.begin(
+          method.route, request_id_of(context), Clock::real().now(),
+          {metadata_of(context, "traceparent"), metadata_of(context, "tracestate")})),
+      deadline_(deadline_of(context)) {}
 
 bool Rpc::begin(Serving* serving) {
   self_ = shared_from_this();
   home_->call_began();
-  context_.AddInitialMetadata("x-request-id", request_id_);
-  if (const ApiError error = admit(serving)) {
+  context_.AddInitialMetadata("x-request-id", record_->id());
+  if (const ApiError error = admit(metadata_of(context_, "authorization"), serving)) {
     fail(error);
     return false;
   }
   if (serving->request_seconds > 0)
-    deadline_ = std::min(deadline_, received_ + from_seconds(serving->request_seconds));
-  if (deadline_ != TimePoint::max())
-    timer_ =
-        home_->threads.at(deadline_, [self = self_] { self->post([self] { self->expired(); }); });
+    deadline_ = std::min(deadline_, record_->received() + from_seconds(serving->request_seconds));
+  if (deadline_ != TimePoint::max()) post([self = self_] { self->start_timer(); });
   return true;
 }
 
-ApiError Rpc::admit(Serving* serving) {
-  HttpRequest request;
-  request.headers.emplace_back("authorization", std::move(authorization_));
-  if (!has_right_key(request, home_->options.api_keys))
-    return api_error(401, "The API key is missing or wrong.");
-  return home_->serving_now(serving);
+// What is refused costs nothing: before the request is looked at.
+ApiError Rpc::admit(const std::string& authorization, Serving* serving) {
+  auto caller = home_->access.identify(bearer_key(authorization), method_.need);
+  if (!caller.ok()) return api_error(caller.status());
+  caller_ = std::move(*caller);
+  record_->caller = caller_->name();
+  RETURN_IF_API_ERROR(home_->readiness.check(serving));
+  if (method_.metered == Metered::kNo) return {};
+  Result<Admission> admission = caller_->admit();
+  if (!admission.ok()) return api_error(admission.status());
+  admission_ = std::make_shared<Admission>(std::move(*admission));
+  return {};
+}
+
+void Rpc::start_timer() {
+  if (over_) return;
+  timer_ = home_->threads.at(
+      deadline_, [self = shared_from_this()] { self->post([self] { self->expired(); }); });
 }
 
 void Rpc::prepare(size_t bytes, std::function<void()> work, std::function<void()> after) {
@@ -87,14 +100,14 @@ void Rpc::prepare(size_t bytes, std::function<void()> work, std::function<void()
 
 void Rpc::fail(const ApiError& error) {
   if (over_) return;
-  error_ = error.status >= 500 ? error.message : error.code.value_or(error.type);
-  end(error.status);
+  record_->error = error.status >= 500 ? error.message : error.code.value_or(error.type);
+  end(grpc_code(error.status));
   finish(grpc_status(error, request_));
 }
 
 void Rpc::client_gone() {
   if (over_) return;
-  end(kClientGone);
+  end(gone_);
   finish(grpc::Status(grpc::StatusCode::CANCELLED, "The client has left."));
 }
 
@@ -105,7 +118,8 @@ void Rpc::send_now(const ApiError& error) {
 }
 
 void Rpc::cut(const ApiError& error) {
-  error_ = error.message;
+  if (!over_) record_->error = error.code.value_or(error.type);
+  gone_ = grpc_code(error.status);
   send_now(error);
   left();
 }
@@ -126,12 +140,13 @@ void Rpc::expired() {
   handler();
 }
 
-void Rpc::end(int http_status) {
+void Rpc::end(grpc::StatusCode code) {
   over_ = true;
   if (timer_) home_->threads.forget(*timer_);
   on_disconnect_ = nullptr;
   on_deadline_ = nullptr;
-  home_->metrics.request_done(route_, http_status);
+  admission_.reset();  // before the client hears of it and calls again
+  record_->end(code);
 }
 
 void Rpc::cancelled() {

@@ -16,17 +16,19 @@
 #include <string>
 #include <utility>
 
+#include "server/access/caller.h"
 #include "server/grpc/errors.h"
+#include "server/grpc/methods.h"
 #include "server/grpc/rpc_home.h"
-#include "server/request_record.h"
+#include "server/observe/request_record.h"
 
 namespace deltad {
 
 class Rpc : public std::enable_shared_from_this<Rpc> {
  public:
   // request: the type of its request.
-  Rpc(std::shared_ptr<RpcHome> home, Route route, const google::protobuf::Descriptor& request,
-      grpc::CallbackServerContext& context);
+  Rpc(std::shared_ptr<RpcHome> home, const KnownMethod& method,
+      const google::protobuf::Descriptor& request, grpc::CallbackServerContext& context);
   virtual ~Rpc() = default;
 
   // Once, before gRPC is given the reactor: from now on it keeps itself. False: it may not go on,
@@ -34,10 +36,11 @@ class Rpc : public std::enable_shared_from_this<Rpc> {
   bool begin(Serving* serving);
 
   RpcHome& home() const { return *home_; }
-  const std::string& request_id() const { return request_id_; }
-  TimePoint received() const { return received_; }
   TimePoint deadline() const { return deadline_; }
-  RequestRecord& record() { return record_; }
+  RequestRecord& record() { return *record_; }
+  // Once begun. The admission is of methods that are metered, and goes to who uses it.
+  const std::shared_ptr<const Caller>& caller() const { return caller_; }
+  std::shared_ptr<Admission> take_admission() { return std::move(admission_); }
 
   void post(std::function<void()> work) { line_->post(std::move(work)); }  // any thread
   // Work in proportion to `bytes`, then `after`: beside the other calls if it may take long. Any
@@ -59,7 +62,7 @@ class Rpc : public std::enable_shared_from_this<Rpc> {
   virtual void finish(grpc::Status status) = 0;
   // Whether something waits for the client to read it, past which no status gets. On the line.
   virtual bool writing() const { return false; }
-  void succeeded() { end(kOk); }
+  void succeeded() { end(grpc::StatusCode::OK); }
   // As if the client had left, but it is told why, past all that it has not read. On the line.
   void cut(const ApiError& error);
 
@@ -67,25 +70,24 @@ class Rpc : public std::enable_shared_from_this<Rpc> {
   void done();       // by gRPC: the last that it says. Any thread
 
  private:
-  static constexpr int kOk = 200, kClientGone = 499;
-
-  ApiError admit(Serving* serving);
+  ApiError admit(const std::string& authorization, Serving* serving);
+  void start_timer();
   void send_now(const ApiError& error);
   void left();
   void expired();
-  void end(int http_status);
+  void end(grpc::StatusCode code);
 
   const std::shared_ptr<RpcHome> home_;
-  const Route route_;
+  const KnownMethod& method_;
   const google::protobuf::Descriptor& request_;
   grpc::CallbackServerContext& context_;  // until done()
   const std::shared_ptr<WorkLine> line_;
-  const TimePoint received_;
+  const std::unique_ptr<RequestRecord> record_;
   TimePoint deadline_;
-  std::string request_id_, authorization_;
-  RequestRecord record_;
-  std::string error_;
+  std::shared_ptr<const Caller> caller_;
+  std::shared_ptr<Admission> admission_;
   bool over_ = false;
+  grpc::StatusCode gone_ = grpc::StatusCode::CANCELLED;  // what client_gone() means
   std::function<void()> on_disconnect_, on_deadline_;
   std::optional<WorkThreads::Timer> timer_;
   std::shared_ptr<Rpc> self_;  // until done()
@@ -164,7 +166,7 @@ class StreamRpc final : public grpc::ServerWriteReactor<Response>, public Rpc {
     home().threads.forget(timer_);
     const Queued& first = queue_.front();
     if (ok && first.at != TimePoint{})
-      home().metrics.path(PathPart::kWrite, seconds(Clock::real().now() - first.at));
+      record().metrics().path(PathPart::kWrite, seconds(Clock::real().now() - first.at));
     queued_bytes_ -= first.bytes;
     queue_.pop_front();
     if (!ok) {  // the client has left, or the stream was cut

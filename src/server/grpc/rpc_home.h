@@ -1,44 +1,35 @@
-// RpcHome: what the calls of one gRPC listener share: their threads, options and keys, whether the
-// model is there to answer, and how many calls are open. Owned by the server and by each call. Any
-// thread.
+// RpcHome: what the calls of one gRPC listener share: their threads and options, who may call,
+// whether requests are taken, and how many calls are open. Owned by the server and by each call.
+// Any thread.
 #pragma once
 
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-
 #include "base/mutex.h"
+#include "server/access/access.h"
 #include "server/grpc/grpc_server.h"
 #include "server/grpc/work_threads.h"
-#include "server/openai/errors.h"
-#include "server/serving.h"
+#include "server/observe/observer.h"
+#include "server/readiness.h"
 
 namespace deltad {
 
 class RpcHome {
  public:
-  RpcHome(const GrpcOptions& options, ServerMetrics& metrics)
+  // All three outlive it.
+  RpcHome(const GrpcOptions& options, const Access& access, Observer& observer,
+          const Readiness& readiness)
       : options(options),
-        metrics(metrics),
+        access(access),
+        observer(observer),
+        readiness(readiness),
         threads(options.threads, options.real_time),
         aside(1, false) {}
 
   const GrpcOptions options;
-  ServerMetrics& metrics;
+  const Access& access;
+  Observer& observer;
+  const Readiness& readiness;
   WorkThreads threads;
   WorkThreads aside;  // for what takes long
-
-  void set_ready(const Serving& serving) EXCLUDES(mutex_) {
-    MutexLock lock(mutex_);
-    serving_ = serving;
-  }
-  void set_not_ready(std::string reason) EXCLUDES(mutex_) {
-    MutexLock lock(mutex_);
-    serving_.reset();
-    reason_ = std::move(reason);
-  }
-  ApiError serving_now(Serving* serving) const EXCLUDES(mutex_);
 
   void call_began() EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
@@ -59,8 +50,6 @@ class RpcHome {
   mutable Mutex mutex_;
   CondVar idle_;
   size_t calls_ GUARDED_BY(mutex_) = 0;
-  std::optional<Serving> serving_ GUARDED_BY(mutex_);
-  std::string reason_ GUARDED_BY(mutex_) = "The model is being loaded.";
 };
 
 }  // namespace deltad

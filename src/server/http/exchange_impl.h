@@ -24,6 +24,12 @@ class ConnectionExchange final : public Exchange {
       c->on_disconnect(t, std::move(callback));
     });
   }
+  void on_deadline(TimePoint deadline, std::function<void()> callback) override {
+    connection_->post(
+        [c = connection_, t = turn_, deadline, callback = std::move(callback)]() mutable {
+          c->on_deadline(t, deadline, std::move(callback));
+        });
+  }
   void send(HttpResponse response) override {
     connection_->post([c = connection_, t = turn_, response = std::move(response)]() mutable {
       c->send(t, std::move(response));

@@ -23,9 +23,9 @@ class GenerationReply final : public GenerationSink {
   void on_disconnect(std::function<void()> callback) override {
     reply_->exchange()->on_disconnect(std::move(callback));
   }
-  const std::string& request_id() const override { return reply_->request_id(); }
-  TimePoint received() const override { return reply_->received(); }
-  ServerMetrics& metrics() const override { return reply_->metrics(); }
+  void on_deadline(TimePoint deadline, std::function<void()> callback) override {
+    reply_->exchange()->on_deadline(deadline, std::move(callback));
+  }
   RequestRecord& record() override { return reply_->record(); }
 
   void begin_choice(int32_t index, const Piece& echo,

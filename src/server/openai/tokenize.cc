@@ -44,7 +44,7 @@ const FieldTable<DetokenizeFields> kDetokenizeTable = {
 
 }  // namespace
 
-ApiError tokenize(const Serving& serving, std::string_view body, Json* out) {
+ApiError tokenize(const Serving& serving, const Caller& caller, std::string_view body, Json* out) {
   Json json;
   RETURN_IF_API_ERROR(parse_json(body, "", &json));
   if (!json.is_object()) return invalid_value("", "The request's body must be a JSON object.");
@@ -57,7 +57,7 @@ ApiError tokenize(const Serving& serving, std::string_view body, Json* out) {
     if (found == FieldFound::kNo) return unknown_parameter(name, name);
   }
   TokenizeAnswer answer;
-  RETURN_IF_API_ERROR(tokenize(serving, request, &answer));
+  RETURN_IF_API_ERROR(tokenize(serving, caller, request, &answer));
   (*out)["count"] = answer.tokens.size();
   (*out)["max_model_len"] = serving.engine->max_context();
   (*out)["tokens"] = answer.tokens;
@@ -65,7 +65,8 @@ ApiError tokenize(const Serving& serving, std::string_view body, Json* out) {
   return {};
 }
 
-ApiError detokenize(const Serving& serving, std::string_view body, Json* out) {
+ApiError detokenize(const Serving& serving, const Caller& caller, std::string_view body,
+                    Json* out) {
   Json json;
   RETURN_IF_API_ERROR(parse_json(body, "", &json));
   if (!json.is_object()) return invalid_value("", "The request's body must be a JSON object.");
@@ -77,7 +78,7 @@ ApiError detokenize(const Serving& serving, std::string_view body, Json* out) {
   }
   if (!fields.tokens) return missing_parameter("tokens");
   std::string text;
-  RETURN_IF_API_ERROR(detokenize(serving, fields.model, *fields.tokens, &text));
+  RETURN_IF_API_ERROR(detokenize(serving, caller, fields.model, *fields.tokens, &text));
   (*out)["prompt"] = text;
   return {};
 }

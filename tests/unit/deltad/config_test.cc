@@ -74,8 +74,8 @@ adapter_pool: {folder: pool, budget: 3MiB, policy: kmerge, merge_by: opcm, keep_
   EXPECT_FALSE(config.engine.prefix_cache);
   EXPECT_EQ(config.engine.age_seconds, 2.5);
   EXPECT_EQ(config.engine.burst_tokens, 100);
-  EXPECT_EQ(config.engine.base_weight, 3);
-  EXPECT_EQ(config.engine.variant_weights,
+  EXPECT_EQ(config.engine.weights.base, 3);
+  EXPECT_EQ(config.engine.weights.variants,
             (std::map<std::string, double>{{"coder", 0.5}, {"team/legal", 2}}));
   EXPECT_EQ(config.cpu.threads, 2);
   EXPECT_FALSE(config.cpu.pin);

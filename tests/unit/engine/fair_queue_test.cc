@@ -54,6 +54,25 @@ TEST_F(Queueing, GoesByClassThenCounterThenArrival) {
   EXPECT_THAT(queue.all(), ElementsAre(urgent, first, third, second));
 }
 
+// The config may be read anew while sequences wait.
+TEST_F(Queueing, AnotherWeightHoldsFromTheNextSequenceOn) {
+  Sequence* first = waiting(a);
+  Sequence* other = waiting(b);
+  queue.charge(other->flow, 4);
+  Sequence* second = waiting(a, 0, 4);
+  EXPECT_EQ(second->flow, first->flow);
+  EXPECT_EQ(first->flow->weight, 4);
+  queue.charge(first->flow, 15);
+  EXPECT_THAT(queue.all(), ElementsAre(first, second, other));
+  queue.charge(first->flow, 2);
+  EXPECT_THAT(queue.all(), ElementsAre(other, first, second));
+  // Their weights are counted as they are, also when they leave.
+  queue.erase(first);
+  queue.erase(second);
+  queue.erase(other);
+  EXPECT_EQ(queue.classes().begin()->second.waiting_weight, 0);
+}
+
 TEST_F(Queueing, AHeavierFlowPaysLess) {
   Sequence* heavy = waiting(a, 0, 4);
   Sequence* light = waiting(b);

@@ -33,7 +33,7 @@ class RandomTrace {
     options_.max_running = 4 << below(6);
     const uint32_t tenants = 2 + static_cast<uint32_t>(below(12));
     for (uint32_t v = 1; v < tenants; v += 2)
-      options_.variant_weights["v" + std::to_string(v)] = 0.25 * (1 << below(5));
+      options_.weights.variants["v" + std::to_string(v)] = 0.25 * (1 << below(5));
     simulation_ = std::make_unique<Simulation>(options_, Costs(), 1 << 14, named_variants(tenants));
     const double end = 10 + below(10), rate = 20 + below(100);
     std::exponential_distribution<double> gap(rate);
@@ -76,7 +76,7 @@ class RandomTrace {
     }
     // Nobody's prompts stand still for longer than the age bound and the time in which those that
     // are overdue get places: all that runs ends, as often as it takes, at half a step's rows.
-    const int32_t flows = 3 * static_cast<int32_t>(options_.variant_weights.size() * 2 + 2);
+    const int32_t flows = 3 * static_cast<int32_t>(options_.weights.variants.size() * 2 + 2);
     const int32_t rounds = 2 + flows / options_.max_running;
     const double steps =
         rounds * options_.max_running * 640.0 / (options_.max_step_rows / 2.0) + flows;
@@ -145,7 +145,7 @@ TEST(SchedulingProperties, TokensFollowWeightsOverAnyWindow) {
     std::vector<double> weights{1};
     for (uint32_t v = 1; v < kFlows; ++v) {
       weights.push_back(0.5 * (1 << below(4)));
-      options.variant_weights["v" + std::to_string(v)] = weights.back();
+      options.weights.variants["v" + std::to_string(v)] = weights.back();
     }
     const int32_t most_output = 1 + below(60);
     std::vector<Arrival> trace;

@@ -10,6 +10,7 @@
 #include "deltad/v1/inference.grpc.pb.h"
 #include "server/grpc/grpc_server.h"
 #include "tests/unit/server/fake_router.h"
+#include "tests/unit/server/sample_access.h"
 
 namespace deltad::testing {
 namespace {
@@ -20,7 +21,7 @@ class StuckEngineTest : public ::testing::Test {
     GrpcOptions options;
     options.listen = "127.0.0.1:0";
     options.real_time = false;
-    auto server = GrpcServer::start(options, GrpcRole::kInference, metrics_);
+    auto server = GrpcServer::start(options, GrpcRole::kInference, *access_, observer_, readiness_);
     CHECK(server.ok(), "a free port");
     server_ = std::move(*server);
     stub_ = v1::Inference::NewStub(
@@ -31,7 +32,7 @@ class StuckEngineTest : public ::testing::Test {
     serving.router = &router_;
     serving.engine = &engine_;
     serving.request_seconds = request_seconds;
-    server_->set_ready(serving);
+    readiness_.set_ready(serving);
   }
   static v1::GenerateRequest request() {
     v1::GenerateRequest in;
@@ -48,7 +49,9 @@ class StuckEngineTest : public ::testing::Test {
     for (size_t i = 0; i < 2; ++i) router_.finish(i, FinishReason::kCancelled);
   }
 
-  ServerMetrics metrics_;
+  Observer observer_;
+  const std::unique_ptr<Access> access_ = open_access();
+  Readiness readiness_{Readiness::Engine::kHealthy};
   FakeRouter router_;
   FakeEngine engine_;
   std::unique_ptr<GrpcServer> server_;

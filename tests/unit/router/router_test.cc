@@ -453,6 +453,19 @@ TEST_F(RouterTest, AVariantLargerThanTheCacheIsRefusedWithItsBytes) {
   EXPECT_EQ(router_->set_cache_bytes(0).code(), Code::kInvalidArgument);
 }
 
+TEST(QueueBounds, OtherBoundsHoldForWhoComesLater) {
+  QueueBounds bounds(2, 2);
+  QueueShare share;
+  ASSERT_TRUE(bounds.enter(&share, "a", {}).ok());
+  ASSERT_TRUE(bounds.enter(&share, "a", {}).ok());
+  bounds.set(4, 3);
+  EXPECT_TRUE(bounds.enter(&share, "a", {}).ok());
+  EXPECT_EQ(bounds.enter(&share, "a", {}).code(), Code::kResourceExhausted);
+  bounds.set(1, 1);
+  EXPECT_EQ(bounds.enter(nullptr, "", {}).code(), Code::kResourceExhausted);
+  EXPECT_EQ(bounds.waiting(), 3);  // who waits stays
+}
+
 TEST(QueueBounds, RetryAfterFollowsFromTheRateAtWhichWaitingOnesAreServed) {
   QueueBounds bounds(1000, 40);
   QueueShare share;

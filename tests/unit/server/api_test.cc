@@ -30,7 +30,7 @@ TEST_F(ApiTest, NothingIsSaidOfTheRequestInErrors) {
 
 TEST_F(ApiTest, ReadinessAndLiveness) {
   EXPECT_EQ(ask("GET", "/ready")->response.status, 200);
-  api_.set_not_ready("The server is shutting down.");
+  api_.readiness().set_not_ready("The server is shutting down.");
   EXPECT_EQ(ask("GET", "/health")->response.status, 200);
   expect_error(*ask("GET", "/ready"), 503, "", "shutting down");
   for (const char* path : {"/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"}) {
@@ -46,7 +46,9 @@ TEST_F(ApiTest, ReadinessAndLiveness) {
 }
 
 TEST(ApiBeforeLoading, SaysThatItLoads) {
-  OpenAiApi api({});
+  const auto access = open_access();
+  Observer observer;
+  OpenAiApi api({}, *access, observer);
   auto answer = std::make_shared<Answer>();
   HttpRequest request;
   request.method = "GET";
@@ -57,7 +59,7 @@ TEST(ApiBeforeLoading, SaysThatItLoads) {
 
 TEST_F(ApiTest, RunningRequestsOutliveReadiness) {
   const auto answer = chat("");
-  api_.set_not_ready("The server is shutting down.");
+  api_.readiness().set_not_ready("The server is shutting down.");
   give(answer, 0, "ok");
   EXPECT_EQ(answer->response.status, 200);
 }
@@ -117,13 +119,13 @@ TEST(Cors, OnlyTheOriginsThatAreListed) {
 TEST(ApiKeys, AreAskedFor) {
   FakeRouter router;
   FakeEngine engine;
-  ApiOptions options;
-  options.api_keys = {"first", "second"};
-  OpenAiApi api(options);
+  const auto access = access_with({"first", "second"});
+  Observer observer;
+  OpenAiApi api({}, *access, observer);
   Serving serving;
   serving.router = &router;
   serving.engine = &engine;
-  api.set_ready(serving);
+  api.readiness().set_ready(serving);
   const auto ask = [&api](const std::string& path, const std::string& authorization) {
     auto answer = std::make_shared<Answer>();
     HttpRequest request;

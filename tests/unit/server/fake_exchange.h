@@ -16,7 +16,8 @@ namespace deltad::testing {
 // What a client sees of one exchange; outlives it.
 struct Answer {
   std::deque<std::function<void()>> work;
-  std::function<void()> disconnect;
+  std::function<void()> disconnect, expire;
+  TimePoint deadline{};  // zero: none was given
   int sends = 0;
   bool streaming = false, finished = false, closed = false, gone = false;
   HttpResponse response;  // whole, or the head of a stream
@@ -71,6 +72,10 @@ class FakeExchange final : public Exchange {
   void on_disconnect(std::function<void()> callback) override {
     answer_->disconnect = std::move(callback);
     if (answer_->gone) answer_->disconnect();
+  }
+  void on_deadline(TimePoint deadline, std::function<void()> callback) override {
+    answer_->deadline = deadline;
+    answer_->expire = std::move(callback);
   }
   void send(HttpResponse response) override {
     ++answer_->sends;

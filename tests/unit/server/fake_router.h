@@ -66,6 +66,8 @@ class FakeRouter final : public Router {
     (void)changed("close", {"", model.name});
   }
   Status set_cache_bytes(int64_t) override { return unimplemented("not used"); }
+  void set_queue_bounds(int64_t, int64_t) override {}
+  void set_load_rate(int64_t) override {}
   void shutdown(TimePoint) override {}
 
   std::vector<VariantInfo> variants() const override {

@@ -54,6 +54,28 @@ TEST_F(GenerationTest, WhatTheEngineIsAsked) {
   EXPECT_EQ(request.deadline, request.received + std::chrono::seconds(90));
 }
 
+// Not by the engine, which is in the middle of a step.
+TEST_F(GenerationTest, ADeadlineAnswersAtOnce) {
+  const auto whole = complete(R"("prompt":"a","n":2)");
+  EXPECT_EQ(whole->deadline, router_.request(0)->deadline);
+  whole->expire();
+  whole->pump();
+  expect_error(*whole, 504, "", "deadline");
+  EXPECT_EQ(router_.cancelled(), (std::vector<size_t>{0, 1}));
+  const auto stream = complete(R"("prompt":"a","stream":true)");
+  router_.text(2, "x");
+  stream->pump();
+  stream->expire();
+  stream->pump();
+  ASSERT_TRUE(stream->finished && stream->closed);
+  EXPECT_EQ(stream->chunks().back()["error"]["type"], "server_error");
+  EXPECT_EQ(router_.cancelled().back(), 2u);
+  for (size_t i = 0; i < 3; ++i) router_.finish(i, FinishReason::kCancelled);
+  whole->pump();
+  stream->pump();
+  EXPECT_EQ(whole->sends, 1);
+}
+
 TEST_F(GenerationTest, ChatDefaultsToTheRestOfTheContextAndCompletionsToSixteen) {
   chat("");
   const Request& first = *router_.request(0);

@@ -128,6 +128,35 @@ TEST_F(HttpServerTest, KeepsConnectionsAlive) {
   EXPECT_NE(client.received().find("Connection: close"), std::string::npos);
 }
 
+TEST_F(HttpServerTest, ADeadlineIsKeptByATimer) {
+  start();
+  RawClient client(server_->port());
+  ASSERT_TRUE(client.send(get("/wait")));
+  const auto exchange = handler_.next();
+  ASSERT_NE(exchange, nullptr);
+  exchange->on_deadline(Clock::real().now() + milliseconds(20), [exchange] {
+    HttpResponse late;
+    late.status = 504;
+    exchange->send(std::move(late));
+  });
+  EXPECT_EQ(client.read_response().substr(0, 13), "HTTP/1.1 504 ");
+  // Of an answer that was given in time it is not heard, also while the next one is being made.
+  ASSERT_TRUE(client.send(get("/wait")));
+  const auto second = handler_.next();
+  ASSERT_NE(second, nullptr);
+  std::atomic<bool> called = false;
+  second->on_deadline(Clock::real().now() + milliseconds(20), [&called] { called = true; });
+  second->send(HttpResponse());
+  client.read_response();
+  ASSERT_TRUE(client.send(get("/wait")));
+  const auto third = handler_.next();
+  ASSERT_NE(third, nullptr);
+  std::atomic<bool> later = false;
+  third->on_deadline(Clock::real().now() + milliseconds(40), [&later] { later = true; });
+  EXPECT_TRUE(eventually([&] { return later.load(); }));
+  EXPECT_FALSE(called);
+}
+
 TEST_F(HttpServerTest, OldClients) {
   start();
   RawClient client(server_->port());
@@ -275,6 +304,63 @@ TEST_F(HttpServerTest, WhatIsNotHttp) {
     EXPECT_EQ(client.received().substr(0, 12), "HTTP/1.1 400") << text;
   }
   EXPECT_TRUE(eventually([this] { return server_->connections() == 0; }));
+}
+
+// What follows the refused request must not be taken for another one.
+TEST_F(HttpServerTest, SmugglingIsRefusedAndTheConnectionClosed) {
+  start();
+  const std::string rest = get("/echo");
+  for (const std::string headers :
+       {"Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "Content-Length: 0\r\nContent-Length: 0\r\n\r\n", "Transfer-Encoding: xchunked\r\n\r\n",
+        "Transfer-Encoding: chunked, identity\r\n\r\n", "Content-Length : 0\r\n\r\n",
+        "X: a\r\n b\r\n\r\n", "X: a\n\r\n", "Transfer-Encoding: chunked\r\n\r\n0x0\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n+0\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n 0\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n0\n\n",
+        "Transfer-Encoding: chunked\r\n\r\n1\r\nab\r\n0\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n-1\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n1\nX\r\n0\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n10000000000000000\r\nx\r\n0\r\n\r\n"}) {
+    RawClient client(server_->port());
+    ASSERT_TRUE(client.send("POST /echo HTTP/1.1\r\nHost: x\r\n" + headers + rest));
+    EXPECT_TRUE(client.read_to_end()) << headers;
+    EXPECT_EQ(client.received().substr(0, 10), "HTTP/1.1 4") << headers;
+    EXPECT_EQ(client.received().find("HTTP/1.1", 1), std::string::npos) << headers;
+    EXPECT_NE(client.received().find("Connection: close"), std::string::npos) << headers;
+  }
+}
+
+TEST_F(HttpServerTest, TrailersAreNoHeaders) {
+  start();
+  RawClient client(server_->port());
+  ASSERT_TRUE(client.send(
+      "POST /keep HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTrailer: Authorization\r\n"
+      "\r\n1\r\nx\r\n0\r\nAuthorization: Bearer late\r\n\r\n"));
+  const auto exchange = handler_.next();
+  ASSERT_NE(exchange, nullptr);
+  EXPECT_EQ(handler_.last_request().header("authorization"), nullptr);
+  EXPECT_EQ(handler_.last_request().body, "x");
+  exchange->send({});
+}
+
+TEST_F(HttpServerTest, ConnectionsOfOneAddress) {
+  options_.connections_per_address = 2;
+  start();
+  RawClient first(server_->port()), second(server_->port());
+  for (RawClient* client : {&first, &second}) {
+    ASSERT_TRUE(client->send(get("/echo")));
+    EXPECT_EQ(client->read_response().substr(0, 12), "HTTP/1.1 200");
+  }
+  {
+    RawClient third(server_->port());
+    EXPECT_TRUE(third.read_to_end());
+    EXPECT_EQ(third.received().substr(0, 12), "HTTP/1.1 429");
+  }
+  first.close();
+  EXPECT_TRUE(eventually([this] { return server_->connections() == 1; }));
+  RawClient again(server_->port());
+  ASSERT_TRUE(again.send(get("/echo")));
+  EXPECT_EQ(again.read_response().substr(0, 12), "HTTP/1.1 200");
 }
 
 TEST_F(HttpServerTest, SlowHeadersAreCutOff) {

@@ -68,22 +68,27 @@ TEST_F(MetricsTest, EngineVariantsAndTheGatewaysNames) {
   EXPECT_EQ(sample(text, R"(deltad_variant_load_seconds{variant="math"})"), 0.25);
 }
 
-TEST_F(MetricsTest, VariantsInUse) {
+TEST_F(MetricsTest, VariantsInMemoryAndWaitedFor) {
   const auto info = [this] {
     const std::string text = page();
     const size_t at = text.find("\nvllm:lora_requests_info{") + 1;
     return text.substr(at, text.find("}", at) - at);
   };
+  // math is in memory, org/poet on the disk.
+  EXPECT_EQ(info(), R"(vllm:lora_requests_info{max_lora="2",running_lora_adapters="math",)"
+                    R"(waiting_lora_adapters="")");
   chat(R"("model":"math")");
   const auto poet = chat(R"("model":"org/poet")");
   chat(R"("model":"base")");
+  EXPECT_EQ(info(), R"(vllm:lora_requests_info{max_lora="2",running_lora_adapters="math",)"
+                    R"(waiting_lora_adapters="org/poet")");
   router_.token(1, 'a');
   poet->pump();
-  EXPECT_EQ(info(), R"(vllm:lora_requests_info{max_lora="2",running_lora_adapters="org/poet",)"
-                    R"(waiting_lora_adapters="math")");
+  EXPECT_EQ(info(), R"(vllm:lora_requests_info{max_lora="2",running_lora_adapters="math,org/poet",)"
+                    R"(waiting_lora_adapters="")");
   give(poet, 1, "");
-  EXPECT_EQ(info(), R"(vllm:lora_requests_info{max_lora="2",running_lora_adapters="",)"
-                    R"(waiting_lora_adapters="math")");
+  EXPECT_EQ(info(), R"(vllm:lora_requests_info{max_lora="2",running_lora_adapters="math",)"
+                    R"(waiting_lora_adapters="")");
 }
 
 TEST_F(MetricsTest, ModelsAreBoundedAndTheRestIsOneRow) {
@@ -99,7 +104,7 @@ TEST_F(MetricsTest, ModelsAreBoundedAndTheRestIsOneRow) {
   }
   EXPECT_EQ(metrics.variants().size(), kMostVariantSeries);
   MetricsSnapshot snapshot;
-  snapshot.ready = true;
+  snapshot.loaded = true;
   snapshot.base_name = "base";
   const std::string text = metrics.render(snapshot);
   EXPECT_EQ(sample(text, R"(deltad_model_output_tokens_total{model="v129"})"), 2);
@@ -114,10 +119,10 @@ TEST_F(MetricsTest, ModelsAreBoundedAndTheRestIsOneRow) {
 
 TEST_F(MetricsTest, ARemovedVariantHasNoRow) {
   const std::string row = R"(deltad_model_requests_total{model="gone"})";
-  api_.metrics().submitted("gone");
+  observer_.metrics().submitted("gone");
   GenerationFigures figures;
   figures.variant = "gone";
-  api_.metrics().ended(figures, false);
+  observer_.metrics().ended(figures, false);
   const std::string text = page();
   EXPECT_EQ(sample(text, row), -1);
   EXPECT_EQ(sample(text, R"(deltad_model_requests_total{model="other variants"})"), 1);
@@ -135,10 +140,37 @@ TEST_F(MetricsTest, DeparturesAreCounted) {
 }
 
 TEST_F(MetricsTest, BeforeTheModelIsThere) {
-  api_.set_not_ready("The model is being loaded.");
+  const std::string text = observer_.metrics().render({});
+  EXPECT_EQ(sample(text, "deltad_ready"), 0);
+  EXPECT_EQ(sample(text, R"(deltad_build_info{version="0.1.0"})"), 1);
+  EXPECT_EQ(text.find("vllm:"), std::string::npos);
+}
+
+// Who drains still shows what runs.
+TEST_F(MetricsTest, WhileItDrains) {
+  api_.readiness().set_not_ready("The server is shutting down.");
+  observer_.metrics().set_draining();
   const std::string text = page();
   EXPECT_EQ(sample(text, "deltad_ready"), 0);
-  EXPECT_EQ(text.find("vllm:"), std::string::npos);
+  EXPECT_EQ(sample(text, "deltad_draining"), 1);
+  EXPECT_EQ(sample(text, "deltad_sequences_running"), 3);
+}
+
+TEST_F(MetricsTest, GapsAndNamesThatAreNoModels) {
+  const auto answer = chat(R"("model":"math","stream":true)");
+  give(answer, 0, "abcd", FinishReason::kStop);
+  chat(R"("model":"a-name-of-its-own")");
+  chat(R"("model":"somebody else")");
+  const std::string text = page();
+  EXPECT_EQ(sample(text, "deltad_inter_token_seconds_count"), 3);
+  EXPECT_EQ(sample(text, R"(deltad_model_requests_total{model="unknown model"})"), 2);
+  EXPECT_EQ(text.find("a-name-of-its-own"), std::string::npos);
+}
+
+TEST(ServerMetrics, AStallIsCountedWhenItBegins) {
+  ServerMetrics metrics;
+  for (const bool stalled : {true, true, false, true}) metrics.set_stalled(stalled);
+  EXPECT_EQ(metrics.operation().stalls, 2u);
 }
 
 }  // namespace

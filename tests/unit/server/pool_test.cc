@@ -149,7 +149,7 @@ class FakePool final : public AdapterPool {
 
 class PoolServiceTest : public ::testing::Test {
  protected:
-  PoolServiceTest() : api_({}, metrics_) {
+  PoolServiceTest() : access_(open_access()), api_(*access_, observer_) {
     ScoringOptions options;
     options.concurrency = 3;
     auto made = PoolService::start(
@@ -165,7 +165,7 @@ class PoolServiceTest : public ::testing::Test {
     serving.router = &router_;
     serving.engine = &engine_;
     serving.pool = service_.get();
-    api_.set_ready(serving);
+    api_.readiness().set_ready(serving);
     path_ = folder_.file("adapter");
     EXPECT_TRUE(write_file(path_, "{}").ok());
   }
@@ -201,9 +201,10 @@ class PoolServiceTest : public ::testing::Test {
   TempFolder folder_;
   std::string path_;
   size_t scored_ = 0;
+  Observer observer_;  // outlives all that answers
   FakeRouter router_;
   FakeEngine engine_;
-  ServerMetrics metrics_;
+  const std::unique_ptr<Access> access_;
   AdminApi api_;
   std::unique_ptr<PoolService> service_;
 };
@@ -319,7 +320,7 @@ TEST_F(PoolServiceTest, WithoutAPoolTheRoutesSaySo) {
   Serving serving;
   serving.router = &router_;
   serving.engine = &engine_;
-  api_.set_ready(serving);
+  api_.readiness().set_ready(serving);
   expect_error(*ask("GET", ""), 404, "", "no adapter pool");
 }
 

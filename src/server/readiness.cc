@@ -1,0 +1,29 @@
+#include "server/readiness.h"
+
+#include <utility>
+
+namespace deltad {
+
+void Readiness::set_ready(const Serving& serving) { set_loaded(serving, ""); }
+
+void Readiness::set_loaded(const Serving& serving, std::string reason) {
+  MutexLock lock(mutex_);
+  serving_ = serving;
+  reason_ = std::move(reason);
+}
+
+void Readiness::set_not_ready(std::string reason) {
+  MutexLock lock(mutex_);
+  reason_ = std::move(reason);
+}
+
+ApiError Readiness::check(Serving* serving) const {
+  MutexLock lock(mutex_);
+  if (serving_) *serving = *serving_;
+  if (!reason_.empty()) return api_error(503, reason_);
+  if (needed_ == Engine::kHealthy && !serving->engine->healthy())
+    return api_error(503, "The engine is not healthy.");
+  return {};
+}
+
+}  // namespace deltad
