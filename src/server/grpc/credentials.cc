@@ -3,6 +3,7 @@
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>
 
+#include <string>
 #include <utility>
 
 #include "base/check.h"
@@ -43,8 +44,11 @@ class StoreCredentials final : public grpc::ServerCredentials {
     MutexLock lock(mutex_);
     if (current == given_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     const grpc_ssl_pem_key_cert_pair pair = {current->key.c_str(), current->certificate.c_str()};
-    *config = grpc_ssl_server_certificate_config_create(
-        current->client_ca.empty() ? nullptr : current->client_ca.c_str(), &pair, 1);
+    // gRPC ends the process where there are no authorities (1.51), though it asks nobody for a
+    // certificate then and uses none.
+    const std::string& authorities =
+        current->client_ca.empty() ? current->certificate : current->client_ca;
+    *config = grpc_ssl_server_certificate_config_create(authorities.c_str(), &pair, 1);
     if (*config == nullptr) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_FAIL;
     given_ = std::move(current);
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
