@@ -144,6 +144,27 @@ def test_chat_gives_the_same_tokens_as_over_http(api):
         assert "".join(d.text for d in deltas) == answer.choices[0].text
 
 
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: "-".join(s))
+def test_chats_have_the_same_parameters(api, settings):
+    settings = dict(settings, max_tokens=8, return_token_ids=True)
+    body = dict(settings, messages=[{"role": "user", "content": "hello"}])
+    if "logit_bias" in body:
+        body["logit_bias"] = {str(k): v for k, v in body["logit_bias"].items()}
+    if "logprobs" in body:
+        body.update(logprobs=True, top_logprobs=settings["logprobs"])
+    status, http = api.server.post("/v1/chat/completions", body)
+    assert status == 200, http
+    answer = api.stub.Chat(api.inference_pb2.ChatRequest(messages=[api.inference_pb2.ChatMessage(role="user", content="hello")],
+                                                         sampling=api.sampling_pb2.SamplingParams(**settings)))
+    assert len(answer.choices) == len(http["choices"])
+    for ours, theirs in zip(answer.choices, http["choices"]):
+        assert list(ours.token_ids) == theirs["token_ids"] and ours.text == theirs["message"]["content"]
+        if "logprobs" in settings:
+            ours = [(t.logprob, [top.token for top in t.top_logprobs]) for t in ours.logprobs]
+            assert ours == [(pytest.approx(t["logprob"], abs=1e-6), [top["token"] for top in t["top_logprobs"]])
+                            for t in theirs["logprobs"]["content"]]
+
+
 def test_echo(api):
     settings = dict(temperature=0, max_tokens=5, logprobs=2)
     http = api.server.post("/v1/completions", dict(settings, prompt=PROMPT, echo=True))[1]["choices"][0]
@@ -156,6 +177,10 @@ def test_echo(api):
 def test_every_parameter_is_compared(api):
     compared = {name for settings in SETTINGS for name in settings} | {"max_tokens", "return_token_ids", "stop"}
     assert compared == set(api.sampling_pb2.SamplingParams.DESCRIPTOR.fields_by_name)
+    # And beside the sampling, here by name:
+    assert set(api.inference_pb2.GenerateRequest.DESCRIPTOR.fields_by_name) == {"model", "prompts", "sampling", "echo"}
+    assert set(api.inference_pb2.ChatRequest.DESCRIPTOR.fields_by_name) == {
+        "model", "messages", "sampling", "add_generation_prompt", "continue_final_message", "chat_template_kwargs"}
 
 
 def test_stop_strings(api):

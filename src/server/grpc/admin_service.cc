@@ -48,25 +48,28 @@ grpc::ServerUnaryReactor* perform_rpc(const std::shared_ptr<RpcHome>& home,
                                       Out* out) {
   auto call = std::make_shared<UnaryRpc<Out>>(out, home, method, *In::descriptor(), context);
   auto job = std::make_shared<Job>();
-  if (!call->begin(&job->serving)) return call.get();
   job->route.action = action.action;
   job->route.name = std::move(name);
   job->body = std::move(body);
-  call->prepare(
-      action.slow ? kSlow : 0,
-      [job] { job->error = perform(job->serving, job->route, job->body, &job->answer); },
-      [job, call, action] {
-        if (job->answer.variant.size() <= kLongestShown) call->record().model = job->answer.variant;
-        Out message;
-        if (!job->error)
-          job->error = fill_message(action.shape(std::move(job->answer.json)), &message);
-        if (job->error) return call->fail(job->error);
-        if (action.changes)
-          log_info("admin id={} key={} action={} variant={}", call->record().id(),
-                   call->record().caller.empty() ? "-" : call->record().caller,
-                   admin_action_name(action.action), job->answer.variant);
-        call->answer(std::move(message));
-      });
+  call->begin([call, job, action](const Serving& serving) {
+    job->serving = serving;
+    call->prepare(
+        action.slow ? kSlow : 0,
+        [job] { job->error = perform(job->serving, job->route, job->body, &job->answer); },
+        [job, call, action] {
+          if (job->answer.variant.size() <= kLongestShown)
+            call->record().model = job->answer.variant;
+          Out message;
+          if (!job->error)
+            job->error = fill_message(action.shape(std::move(job->answer.json)), &message);
+          if (job->error) return call->fail(job->error);
+          if (action.changes)
+            log_info("admin id={} key={} action={} variant={}", call->record().id(),
+                     call->record().caller.empty() ? "-" : call->record().caller,
+                     admin_action_name(action.action), job->answer.variant);
+          call->answer(std::move(message));
+        });
+  });
   return call.get();
 }
 

@@ -39,24 +39,26 @@ void generate(const std::shared_ptr<Call>& call, const In& in, bool stream) {
     GenerationPlan plan;
     ApiError error;
   };
-  auto job = std::make_shared<Job>();
-  if (!call->begin(&job->serving)) return;
-  job->in = in;
-  call->prepare(
-      in.ByteSizeLong(),
-      [job, caller = call->caller()] {
-        job->error = make_plan(job->serving, *caller, job->in, &job->plan);
-      },
-      [job, call, stream] {
-        if (call->over()) return;
-        if (job->error) return call->fail(job->error);
-        job->plan.sampling.stream = stream;
-        job->plan.deadline = call->deadline();
-        auto answer = std::make_unique<Answer>(call, job->plan, random_id(id_prefix(job->in)));
-        std::make_shared<Generation>(job->serving, std::move(job->plan), std::move(answer),
-                                     call->take_admission(), random_seed())
-            ->start();
-      });
+  call->begin([call, &in, stream](const Serving& serving) {
+    auto job = std::make_shared<Job>();
+    job->serving = serving;
+    job->in = in;
+    call->prepare(
+        in.ByteSizeLong(),
+        [job, caller = call->caller()] {
+          job->error = make_plan(job->serving, *caller, job->in, &job->plan);
+        },
+        [job, call, stream] {
+          if (call->over()) return;
+          if (job->error) return call->fail(job->error);
+          job->plan.sampling.stream = stream;
+          job->plan.deadline = call->deadline();
+          auto answer = std::make_unique<Answer>(call, job->plan, random_id(id_prefix(job->in)));
+          std::make_shared<Generation>(job->serving, std::move(job->plan), std::move(answer),
+                                       call->take_admission(), random_seed())
+              ->start();
+        });
+  });
 }
 
 template <typename Response, typename In>
@@ -92,8 +94,9 @@ grpc::ServerUnaryReactor* answer(const std::shared_ptr<RpcHome>& home, const Kno
     ApiError error;
   };
   auto call = std::make_shared<UnaryRpc<Out>>(out, home, method, *In::descriptor(), context);
-  auto job = std::make_shared<Job>();
-  if (call->begin(&job->serving)) {
+  call->begin([call, &in, work](const Serving& serving) {
+    auto job = std::make_shared<Job>();
+    job->serving = serving;
     job->in = in;
     call->prepare(
         in.ByteSizeLong(),
@@ -104,7 +107,7 @@ grpc::ServerUnaryReactor* answer(const std::shared_ptr<RpcHome>& home, const Kno
           if (job->error) return call->fail(job->error);
           call->answer(std::move(job->out));
         });
-  }
+  });
   return call.get();
 }
 

@@ -49,23 +49,22 @@ Rpc::Rpc(std::shared_ptr<RpcHome> home, const KnownMethod& method,
           {metadata_of(context, "traceparent"), metadata_of(context, "tracestate")})),
       deadline_(deadline_of(context)) {}
 
-bool Rpc::begin(Serving* serving) {
+void Rpc::begin(std::function<void(const Serving& serving)> work) {
   self_ = shared_from_this();
   home_->call_began();
-  context_.AddInitialMetadata("x-request-id", record_->id());
-  if (const ApiError error = admit(metadata_of(context_, "authorization"), serving)) {
-    fail(error);
-    return false;
-  }
-  if (serving->request_seconds > 0)
-    deadline_ = std::min(deadline_, record_->received() + from_seconds(serving->request_seconds));
-  if (deadline_ != TimePoint::max()) post([self = self_] { self->start_timer(); });
-  return true;
+  post([self = self_, work = std::move(work)] {
+    self->context_.AddInitialMetadata("x-request-id", self->record_->id());
+    Serving serving;
+    if (const ApiError error = self->admit(&serving)) return self->fail(error);
+    self->start_timer(serving.request_seconds);
+    work(serving);
+  });
 }
 
 // What is refused costs nothing: before the request is looked at.
-ApiError Rpc::admit(const std::string& authorization, Serving* serving) {
-  auto caller = home_->access.identify(bearer_key(authorization), method_.need);
+ApiError Rpc::admit(Serving* serving) {
+  auto caller =
+      home_->access.identify(bearer_key(metadata_of(context_, "authorization")), method_.need);
   if (!caller.ok()) return api_error(caller.status());
   caller_ = std::move(*caller);
   record_->caller = caller_->name();
@@ -77,8 +76,11 @@ ApiError Rpc::admit(const std::string& authorization, Serving* serving) {
   return {};
 }
 
-void Rpc::start_timer() {
-  if (over_) return;
+// request_seconds: the server's own bound; 0: none.
+void Rpc::start_timer(double request_seconds) {
+  if (request_seconds > 0)
+    deadline_ = std::min(deadline_, record_->received() + from_seconds(request_seconds));
+  if (deadline_ == TimePoint::max()) return;
   timer_ = home_->threads.at(
       deadline_, [self = shared_from_this()] { self->post([self] { self->expired(); }); });
 }

@@ -31,14 +31,14 @@ class Rpc : public std::enable_shared_from_this<Rpc> {
       const google::protobuf::Descriptor& request, grpc::CallbackServerContext& context);
   virtual ~Rpc() = default;
 
-  // Once, before gRPC is given the reactor: from now on it keeps itself. False: it may not go on,
-  // and has been answered.
-  bool begin(Serving* serving);
+  // Once, before gRPC is given the reactor: from now on it keeps itself. Who may not go on is
+  // answered; else work is called, on the line. gRPC's request lives until the last word.
+  void begin(std::function<void(const Serving& serving)> work);
 
   RpcHome& home() const { return *home_; }
   TimePoint deadline() const { return deadline_; }
   RequestRecord& record() { return *record_; }
-  // Once begun. The admission is of methods that are metered, and goes to who uses it.
+  // Of who may go on. The admission is of methods that are metered, and goes to who uses it.
   const std::shared_ptr<const Caller>& caller() const { return caller_; }
   std::shared_ptr<Admission> take_admission() { return std::move(admission_); }
 
@@ -70,8 +70,8 @@ class Rpc : public std::enable_shared_from_this<Rpc> {
   void done();       // by gRPC: the last that it says. Any thread
 
  private:
-  ApiError admit(const std::string& authorization, Serving* serving);
-  void start_timer();
+  ApiError admit(Serving* serving);
+  void start_timer(double request_seconds);
   void send_now(const ApiError& error);
   void left();
   void expired();

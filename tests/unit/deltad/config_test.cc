@@ -172,6 +172,25 @@ TEST(Config, TheAdminApiIsOffUnlessAskedForAndOpenOnlyOnThisMachine) {
   EXPECT_THAT(error_of("server: {admin: 9001}\n"), HasSubstr("key 'server.admin': expected a map"));
 }
 
+TEST(Config, GrpcIsOffUnlessAskedForAndItsAdminServiceOpenOnlyOnThisMachine) {
+  const auto read = [](const std::string& fields, Config* config) {
+    return read_config("server: {" + fields + "}", "f.yaml", config).message();
+  };
+  Config config;
+  EXPECT_EQ(config.grpc_listen + config.grpc_admin_listen, "");
+  EXPECT_EQ(read("grpc: {listen: 9001, admin_listen: 9002}", &config), "");
+  EXPECT_EQ(config.grpc_listen, "127.0.0.1:9001");
+  EXPECT_EQ(config.grpc_admin_listen, "127.0.0.1:9002");
+  EXPECT_THAT(describe(config), HasSubstr("127.0.0.1:9001"));
+  EXPECT_THAT(describe(config), HasSubstr("127.0.0.1:9002, the admin API"));
+  EXPECT_EQ(read("grpc: {listen: '0.0.0.0:9001'}", &config), "");  // as HTTP's
+  const std::string open = "grpc: {admin_listen: '0.0.0.0:9002'}";
+  EXPECT_THAT(read(open, &config), HasSubstr("key 'server.grpc.admin_listen': 0.0.0.0:9002 may be "
+                                             "reached by others: give server.admin.api_keys"));
+  EXPECT_EQ(read(open + ", keys_file: /keys", &config), "");
+  EXPECT_THAT(read("grpc: {listen: x}", &config), HasSubstr("key 'server.grpc.listen': expected"));
+}
+
 TEST(Config, AClientsKeyDoesNotOpenTheAdminApi) {
   EXPECT_THAT(error_of("server: {api_keys: [a, b], admin: {listen: 9001, api_keys: [c, b]}}\n"),
               HasSubstr("a key of server.api_keys must not open it too"));

@@ -4,10 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <set>
+#include <string>
+#include <string_view>
 
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "server/grpc/errors.h"
+#include "server/openai/chat_prompt_reader.h"
+#include "server/openai/sampling_reader.h"
 
 namespace deltad {
 namespace {
@@ -60,6 +65,22 @@ TEST(RequestReader, ReadsEveryKindOfField) {
   EXPECT_EQ(out.sampling.logit_bias[0], (std::pair<int32_t, float>(9, -2.5f)));
   EXPECT_EQ(out.logprobs, 0);
   EXPECT_EQ(out.sampling.max_tokens, 0);
+}
+
+// Nor may HTTP have a parameter that gRPC lacks.
+TEST(RequestReader, EveryParameterOfHttpHasAField) {
+  // What a method's kind, or a field of the request itself, says.
+  const std::set<std::string_view> elsewhere = {"model", "stream", "stream_options"};
+  // Taken by HTTP, for OpenAI's clients, and without an effect.
+  const std::set<std::string_view> ignored = {"user", "metadata", "safety_identifier",
+                                              "prompt_cache_key"};
+  for (const auto& [name, read] : sampling_field_table()) {
+    if (elsewhere.count(name) + ignored.count(name) > 0) continue;
+    EXPECT_NE(v1::SamplingParams::descriptor()->FindFieldByName(std::string(name)), nullptr)
+        << name;
+  }
+  for (const auto& [name, read] : chat_prompt_field_table())
+    EXPECT_NE(v1::ChatRequest::descriptor()->FindFieldByName(std::string(name)), nullptr) << name;
 }
 
 TEST(RequestReader, RefusesWhatIsOutOfRange) {
