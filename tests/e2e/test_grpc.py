@@ -438,6 +438,7 @@ def test_draining(stubs, tmp_path):
         assert refused(lambda: generate(api, max_tokens=1))[0] == grpc.StatusCode.UNAVAILABLE
         assert [e.WhichOneof("event") for e in stream][-1] == "usage"  # it ends well
         thread.join()
+        assert api.server.process.wait(60 * SLOW) == 0
 
 
 def test_admin(api):
