@@ -1,5 +1,7 @@
 // Any bytes as a gRPC request: an error that names a field of the request, or a plan; never a
 // crash. The first byte says which request the rest is.
+#include <google/protobuf/stubs/logging.h>
+
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -54,6 +56,7 @@ void check(const Serving& serving, const std::string& bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   set_log_level(LogLevel::kOff);
+  google::protobuf::SetLogHandler(nullptr);
   if (size == 0) return 0;
   FakeRouter router;
   FakeEngine engine;

@@ -1,6 +1,7 @@
 #include "server/grpc/grpc_server.h"
 
 #include <fmt/format.h>
+#include <google/protobuf/stubs/logging.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -19,10 +20,17 @@ namespace {
 // Reflection is the one service that takes a thread for each call, for as long as a client likes.
 constexpr int kReflectionThreads = 8;
 
-// Once, before the first server is built: both are settings of the process.
+// What the libraries say of what clients send (a string that is not UTF-8: the field's name) is no
+// line of a log that others read.
+void log_of_protobuf(google::protobuf::LogLevel, const char*, int, const std::string& message) {
+  log_event(LogLevel::kDebug, "protobuf", {{"message", message}});
+}
+
+// Once, before the first server is built: all are settings of the process.
 void set_up_grpc() {
   static std::once_flag once;
   std::call_once(once, [] {
+    google::protobuf::SetLogHandler(log_of_protobuf);
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   });
