@@ -121,6 +121,7 @@ void WorkLine::queue() {
   std::deque<WorkThreads::Work> dropped;  // may hold the last of this line: not under the mutex
   MutexLock lock(mutex_);
   dropped.swap(work_);
+  queued_ = false;  // so that what comes now is dropped, too: kept, it would keep its line
 }
 
 void WorkLine::run_one() {
