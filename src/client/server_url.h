@@ -11,8 +11,8 @@ namespace deltad::client {
 struct ServerUrl {
   std::string host;  // without the brackets of an IPv6 address
   std::string port;
-  bool tls = false;    // https
   std::string prefix;  // of every path; "" or "/…" without a slash at its end
+  bool tls = false;    // https
 
   std::string host_header() const;  // "host:port"
 };
