@@ -38,6 +38,8 @@ void render_engine(const EngineStats& stats, PrometheusText& out) {
       static_cast<double>(stats.kv_blocks_used));
   one(out, "deltad_kv_blocks_cached", "gauge", "Blocks kept only for prefix reuse.",
       static_cast<double>(stats.kv_blocks_cached));
+  one(out, "deltad_workspace_bytes", "gauge", "Memory of a step: activations and logits.",
+      static_cast<double>(stats.workspace_bytes));
   one(out, "deltad_prefix_queries_total", "counter", "Prompt tokens looked up in the prefix cache.",
       static_cast<double>(stats.prefix_queries));
   one(out, "deltad_prefix_hits_total", "counter", "Prompt tokens found in the prefix cache.",
@@ -60,7 +62,8 @@ void render_vllm_names(const MetricsSnapshot& snapshot, const std::string& runni
               {"num_gpu_blocks", std::to_string(stats.kv_blocks)}},
              1);
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  out.family("vllm:lora_requests_info", "gauge", "Variants in memory, and waited for; the value is the time.");
+  out.family("vllm:lora_requests_info", "gauge",
+             "Variants in memory, and waited for; the value is the time.");
   out.sample({{"max_lora", std::to_string(snapshot.router.fit)},
               {"running_lora_adapters", running},
               {"waiting_lora_adapters", waiting}},
