@@ -18,7 +18,7 @@ deltad_generated(${manuals}/deltad.yaml.5 DEPENDS config/deltad.yaml ${package}/
 add_custom_target(manuals ALL DEPENDS ${manuals}/deltad.8 ${manuals}/deltactl.1 ${manuals}/deltactl.bash ${manuals}/deltad.yaml.5)
 
 install(TARGETS deltad deltactl)
-install(FILES config/deltad.yaml DESTINATION ${CMAKE_INSTALL_FULL_SYSCONFDIR}/deltad)
+install(FILES config/deltad.yaml DESTINATION /etc/deltad)  # where the unit expects it
 install(FILES config/deltad.service DESTINATION lib/systemd/system)
 install(FILES config/alerts.yaml DESTINATION ${CMAKE_INSTALL_DATADIR}/deltad)
 install(FILES ${manuals}/deltactl.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)

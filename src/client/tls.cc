@@ -71,6 +71,7 @@ Result<TlsSession> TlsSession::open(const Socket& socket, const ServerUrl& url,
   BIO* out = ::BIO_new(::BIO_s_mem());
   if (session == nullptr || in == nullptr || out == nullptr) return internal_error("no memory");
   ::SSL_set_bio(session, in, out);
+  ::SSL_set_connect_state(session);
   constexpr unsigned char kHttp1[] = "\x08http/1.1";
   ::SSL_set_alpn_protos(session, kHttp1, sizeof(kHttp1) - 1);
   if (!expect_host(session, url.host))

@@ -102,7 +102,7 @@ def test_thousands_of_streams_beside_idle_connections(tmp_path):
         for one in idle:
             assert one.recv(4096).startswith(b"HTTP/1.1 200")
         before = resident(server)
-        body = b'{"model": "%s", "prompt": [5, 6, 7], "max_tokens": 100, "ignore_eos": true, "stream": true}'
+        body = b'{"model": "%s", "prompt": [5, 6, 7], "max_tokens": 250, "ignore_eos": true, "stream": true}'
         head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
         streams = []
         for i in range(STREAMS):

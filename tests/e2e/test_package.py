@@ -34,7 +34,7 @@ def test_contents_and_dependencies(tmp_path):
     ("deltactl.1", ["deltactl variants list", "--calibrate", "Exit codes"]),
 ])
 def test_manual_pages(page, words):
-    shown = subprocess.run(["groff", "-man", "-Tascii", "-ww", "-P-cbou", BUILD / "manuals" / page], capture_output=True, text=True, check=True)
+    shown = subprocess.run(["groff", "-man", "-Tutf8", "-Kutf8", "-ww", "-P-cbou", BUILD / "manuals" / page], capture_output=True, text=True, check=True)
     assert not shown.stderr, shown.stderr
     for word in words:
         assert word in shown.stdout
@@ -59,7 +59,7 @@ def test_the_config_page_is_the_config():
 def test_completion(line, expected):
     script = BUILD / "manuals" / "deltactl.bash"
     words = " ".join(f"'{word}'" for word in line)
-    done = subprocess.run(["bash", "-euc", f"source '{script}'; COMP_WORDS=({words}); COMP_CWORD={len(line) - 1}; _deltactl; printf '%s\\n' \"${{COMPREPLY[@]:-}}\""],
+    done = subprocess.run(["bash", "-uc", f"source '{script}'; COMP_WORDS=({words}); COMP_CWORD={len(line) - 1}; _deltactl; printf '%s\\n' \"${{COMPREPLY[@]:-}}\""],
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert set(done.stdout.split()) == expected

@@ -210,9 +210,9 @@ def test_deltactl_over_tls(pki, tmp_path):
         assert "certificate is not believed" in refused("health", "--server", url)  # by the system's authorities
         assert "certificate is not believed" in refused("health", "--server", url, "--cacert", pki / "others.pem")
         assert "none.pem" in refused("health", "--server", url, "--cacert", tmp_path / "none.pem")
-        assert "TLS" in refused("health", "--server", f"https://127.0.0.1:{port}", *believed)
-        assert "no answer" in refused("health", "--server", f"http://127.0.0.1:{server.port}")
-        assert "bench-serve" in refused("bench-serve", "--url", url, "--rate", "1", "--requests", "1", "--model", "llama")
+        assert "certificate required" in refused("health", "--server", f"https://127.0.0.1:{port}", *believed)
+        assert "without an answer" in refused("health", "--server", f"http://127.0.0.1:{server.port}")
+        assert "bench-serve" in refused("bench-serve", "--url", url, "--rate", "1", "--requests", "1", "--models", "llama")
 
         admin = f"https://127.0.0.1:{port}"
         assert json.loads(ctl("variants", "list", "--server", admin, *believed, *shown, "--json").stdout)["data"] == []
