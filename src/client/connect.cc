@@ -34,6 +34,16 @@ Result<Socket> connect_to(const ServerUrl& url, const SocketAddress& address, do
   return socket;
 }
 
+Status send_all(const Socket& socket, const ServerUrl& url, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return socket_error(url, "cannot send");
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+  return {};
+}
+
 Result<SocketAddress> find_server(const ServerUrl& url, double timeout_s) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;

@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include <string_view>
 #include <utility>
 
 #include "base/status.h"
@@ -34,6 +35,8 @@ class Socket {
 };
 // The timeout holds for each read and write, too.
 Result<Socket> connect_to(const ServerUrl& url, const SocketAddress& address, double timeout_s);
+
+Status send_all(const Socket& socket, const ServerUrl& url, std::string_view bytes);
 
 // "HOST:PORT: what: the system's error".
 Status socket_error(const ServerUrl& url, std::string_view what);

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <cerrno>
-#include <string_view>
+#include <optional>
+#include <utility>
 
 #include "client/http_response.h"
 
@@ -20,27 +21,33 @@ std::string request_text(const ServerUrl& url, const HttpCall& call) {
   return text + "\r\n" + call.body;
 }
 
+Result<size_t> receive(const Socket& socket, const ServerUrl& url, char* buffer, size_t size) {
+  for (;;) {
+    const ssize_t n = ::recv(socket.fd(), buffer, size, 0);
+    if (n >= 0) return static_cast<size_t>(n);
+    if (errno != EINTR) return socket_error(url, "no answer");
+  }
+}
+
 }  // namespace
 
 Result<HttpAnswer> call(const ServerUrl& url, const SocketAddress& address, const HttpCall& call,
                         double timeout_s) {
   ASSIGN_OR_RETURN(const Socket socket, connect_to(url, address, timeout_s));
-  const std::string text = request_text(url, call);
-  for (std::string_view rest = text; !rest.empty();) {
-    const ssize_t n = ::send(socket.fd(), rest.data(), rest.size(), MSG_NOSIGNAL);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return socket_error(url, "cannot send");
-    rest.remove_prefix(static_cast<size_t>(n));
+  std::optional<TlsSession> tls;
+  if (url.tls) {
+    ASSIGN_OR_RETURN(TlsSession session, TlsSession::open(socket, url, call.tls));
+    tls = std::move(session);
   }
+  const std::string text = request_text(url, call);
+  RETURN_IF_ERROR(tls ? tls->send(text) : send_all(socket, url, text));
   HttpResponse response;
   HttpAnswer answer;
   char buffer[16384];
   while (!response.complete()) {
-    const ssize_t n = ::recv(socket.fd(), buffer, sizeof(buffer), 0);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return socket_error(url, "no answer");
-    const Status status =
-        n == 0 ? response.closed() : response.push({buffer, static_cast<size_t>(n)}, &answer.body);
+    ASSIGN_OR_RETURN(const size_t n, tls ? tls->receive(buffer, sizeof(buffer))
+                                         : receive(socket, url, buffer, sizeof(buffer)));
+    const Status status = n == 0 ? response.closed() : response.push({buffer, n}, &answer.body);
     RETURN_IF_ERROR(status.in(url.host_header()));
   }
   answer.status = response.status();

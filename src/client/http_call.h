@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "client/connect.h"
 #include "client/server_url.h"
+#include "client/tls.h"
 
 namespace deltad::client {
 
@@ -14,6 +15,7 @@ struct HttpCall {
   std::string path;     // from the root, after the URL's prefix; encoded
   std::string body;     // JSON; "": none
   std::string api_key;  // "": none is sent
+  TlsOptions tls;       // for https
 };
 
 struct HttpAnswer {
@@ -21,8 +23,8 @@ struct HttpAnswer {
   std::string body;
 };
 
-// An answer with any status is an answer; kUnavailable or kInvalidArgument (not HTTP) if there is
-// none. timeout_s: without any progress.
+// An answer with any status is an answer; kUnavailable or kInvalidArgument (not HTTP, options of
+// TLS) if there is none. timeout_s: without any progress.
 Result<HttpAnswer> call(const ServerUrl& url, const SocketAddress& address, const HttpCall& call,
                         double timeout_s);
 

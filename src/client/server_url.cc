@@ -11,16 +11,16 @@ std::string ServerUrl::host_header() const {
 
 Result<ServerUrl> parse_url(std::string_view text) {
   const auto wrong = [whole = text](std::string_view why) {
-    return invalid_argument(fmt::format("\"{}\": {}; http://HOST:PORT was expected", whole, why));
+    return invalid_argument(
+        fmt::format("\"{}\": {}; http[s]://HOST:PORT was expected", whole, why));
   };
-  constexpr std::string_view kScheme = "http://";
-  if (text.substr(0, 8) == "https://") return wrong("https is not supported");
-  if (text.substr(0, kScheme.size()) != kScheme) return wrong("not an http URL");
-  text.remove_prefix(kScheme.size());
+  ServerUrl url;
+  url.tls = text.substr(0, 8) == "https://";
+  if (!url.tls && text.substr(0, 7) != "http://") return wrong("not an http URL");
+  text.remove_prefix(url.tls ? 8 : 7);
   const size_t slash = text.find('/');
   std::string_view place = text.substr(0, slash);
   std::string_view path = slash == std::string_view::npos ? "" : text.substr(slash);
-  ServerUrl url;
   if (place.substr(0, 1) == "[") {
     const size_t close = place.find(']');
     if (close == std::string_view::npos) return wrong("a bracket is not closed");
@@ -30,7 +30,7 @@ Result<ServerUrl> parse_url(std::string_view text) {
     url.host = place.substr(0, place.find(':'));
     place.remove_prefix(url.host.size());
   }
-  url.port = place.empty() ? "80" : std::string(place.substr(1));
+  url.port = !place.empty() ? std::string(place.substr(1)) : url.tls ? "443" : "80";
   const bool digits = !url.port.empty() && url.port.size() <= 5 &&
                       url.port.find_first_not_of("0123456789") == std::string::npos;
   if (url.host.empty()) return wrong("it names no host");

@@ -9,6 +9,7 @@
 #include "base/ascii.h"
 #include "client/error_message.h"
 #include "client/http_call.h"
+#include "deltactl/tls_options.h"
 
 namespace deltad {
 namespace {
@@ -55,6 +56,7 @@ Result<Json> AdminClient::ask(std::string method, std::string path, const Json& 
   call.method = std::move(method);
   call.path = std::move(path);
   call.api_key = api_key;
+  call.tls = tls;
   if (!body.is_null()) call.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
   ASSIGN_OR_RETURN(const client::HttpAnswer answer,
                    client::call(url, address, call, body.is_null() ? kTimeout : kChangeTimeout));
@@ -80,10 +82,11 @@ size_t width_of(const Json& list, const char* key, size_t least) {
 void add_admin_options(CLI::App* command, AdminClient* client) {
   command
       ->add_option("--server", client->server,
-                   "The admin listener: http://HOST:PORT (server.admin.listen)")
+                   "The admin listener: http[s]://HOST:PORT (server.admin.listen)")
       ->required();
   command->add_option("--api-key", client->api_key, "Its key (default: $DELTAD_ADMIN_KEY)")
       ->envname("DELTAD_ADMIN_KEY");
+  add_tls_options(command, &client->tls);
 }
 
 }  // namespace deltad

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "client/tls.h"
 #include "deltactl/console.h"
 
 namespace deltad {
@@ -17,12 +18,13 @@ using Json = nlohmann::ordered_json;
 
 struct AdminClient {
   std::string server, api_key;
+  client::TlsOptions tls;
 
   // The answer's document, or why there is none.
   Result<Json> ask(std::string method, std::string path, const Json& body = nullptr) const;
 };
 
-// --server and --api-key.
+// --server, --api-key and those of TLS.
 void add_admin_options(CLI::App* command, AdminClient* client);
 
 // A subcommand of `parent` that talks to the admin API. Options has the members `server` (an

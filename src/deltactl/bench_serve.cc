@@ -193,6 +193,7 @@ Result<int> run(const Options& options) {
     return invalid_argument("--slo ttft and tpot need a stream: leave --no-stream out");
   }
   ASSIGN_OR_RETURN(const client::ServerUrl url, client::parse_url(options.url));
+  if (url.tls) return unimplemented("bench-serve measures servers, not TLS: give an http URL");
   ASSIGN_OR_RETURN(const client::SocketAddress address,
                    client::find_server(url, connect_timeout(options)));
   ASSIGN_OR_RETURN(loadgen::RequestStyle style, request_style(options));

@@ -9,6 +9,7 @@
 #include "deltactl/console.h"
 #include "deltactl/eval_report.h"
 #include "deltactl/model_session.h"
+#include "deltactl/tls_options.h"
 #include "engine/engine.h"
 #include "eval/answers.h"
 #include "eval/passages.h"
@@ -26,6 +27,7 @@ struct Options {
   std::vector<std::string> models;
   int max_tokens = 64, concurrency = 16;
   int64_t context = 1024;
+  client::TlsOptions tls;
   bool json = false;
 };
 
@@ -110,7 +112,7 @@ Result<int> run_on_server(const Options& options) {
   Json results = Json::array();
   for (const std::string& model : options.models) {
     ASSIGN_OR_RETURN(const ServerModel server,
-                     ServerModel::find(options.url, model, key != nullptr ? key : ""));
+                     ServerModel::find(options.url, model, key != nullptr ? key : "", options.tls));
     ASSIGN_OR_RETURN(Json result, ServerEvaluation(options, server).run(questions, text));
     results.push_back(std::move(result));
   }
@@ -251,7 +253,8 @@ void add_eval(CLI::App& app, int* exit_code) {
   command->add_option("--text", options->text, "A text file, for perplexity");
   command->add_option("--reference", options->reference,
                       "What to compare distributions with: base, a variant, an adapter or a model");
-  command->add_option("--url", options->url, "Ask a running server instead");
+  command->add_option("--url", options->url, "Ask a running server instead: http[s]://HOST:PORT");
+  add_tls_options(command, &options->tls);
   command->add_option("--model", options->models, "The server's name for a model; may be repeated");
   command->add_option("--answers", options->answers, "File for the answers, as JSON lines");
   command->add_option("--max-tokens", options->max_tokens, "Longest answer")

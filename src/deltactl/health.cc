@@ -6,6 +6,7 @@
 #include "client/http_call.h"
 #include "deltactl/commands.h"
 #include "deltactl/console.h"
+#include "deltactl/tls_options.h"
 
 namespace deltad {
 namespace {
@@ -14,6 +15,7 @@ struct Options {
   std::string server = "http://127.0.0.1:8080";
   double timeout = 5;
   bool live = false, json = false;
+  client::TlsOptions tls;
 };
 
 Result<int> health(const Options& options) {
@@ -21,6 +23,7 @@ Result<int> health(const Options& options) {
   ASSIGN_OR_RETURN(const client::SocketAddress address, client::find_server(url, options.timeout));
   client::HttpCall call;
   call.path = options.live ? "/health" : "/ready";
+  call.tls = options.tls;
   ASSIGN_OR_RETURN(const client::HttpAnswer answer,
                    client::call(url, address, call, options.timeout));
   const bool good = answer.status == 200;
@@ -46,12 +49,13 @@ void add_health(CLI::App& app, int* exit_code) {
   CLI::App* command = app.add_subcommand(
       "health", "Ask a running deltad whether it takes requests: exit code 0 if so, else 1");
   auto options = std::make_shared<Options>();
-  command->add_option("--server", options->server, "http://HOST:PORT")->capture_default_str();
+  command->add_option("--server", options->server, "http[s]://HOST:PORT")->capture_default_str();
   command->add_option("--timeout", options->timeout, "Seconds to wait for the answer")
       ->check(CLI::Range(0.1, 600.0))
       ->capture_default_str();
   command->add_flag("--live", options->live,
                     "Only whether it is alive (/health), loaded or not, draining or not");
+  add_tls_options(command, &options->tls);
   add_json_option(command, &options->json);
   run_command(command, exit_code, &options->json, [options] { return health(*options); });
 }

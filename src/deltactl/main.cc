@@ -1,11 +1,15 @@
 // deltactl: the tool beside the daemon. Parses the command line; the subcommands do the work.
 // Exit codes: 0 done, 1 failed, 2 the command line or the input is wrong.
 
+#include <fmt/format.h>
+
 #include <csignal>
 #include <exception>
 
 #include "deltactl/commands.h"
 #include "deltactl/console.h"
+#include "manual/completion.h"
+#include "manual/man_page.h"
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader that left is a failed write, not a silent death
@@ -13,6 +17,16 @@ int main(int argc, char** argv) {
                "deltactl");
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("deltactl ") + deltad::kDeltactlVersion);
+  app.footer(
+      "Exit codes: 0 done, 1 failed, 2 the command line or the input is wrong. With --json errors "
+      "are JSON on standard output, too.");
+  app.add_flag_callback(
+         "--man",
+         [&app] {
+           fmt::print("{}", deltad::man_page(app, 1, deltad::kDeltactlVersion, "deltad(8)"));
+           throw CLI::Success();
+         })
+      ->group("");
   int exit_code = 0;
 
   deltad::add_compress(app, &exit_code);
@@ -32,6 +46,9 @@ int main(int argc, char** argv) {
   deltad::add_plan(app, &exit_code);
   deltad::add_tokenize(app, &exit_code);
   deltad::add_render(app, &exit_code);
+  app.add_subcommand("completion", "Print the completion script for bash")->callback([&app] {
+    fmt::print("{}", deltad::bash_completion(app));
+  });
 
   try {
     app.parse(argc, argv);

@@ -51,7 +51,7 @@ const std::vector<Key>& log_keys() {
 
 const std::vector<Key>& tracing_keys() {
   static const std::vector<Key> keys = {
-      {"endpoint", "http://HOST[:PORT]/PATH, such as http://127.0.0.1:4318/v1/traces",
+      {"endpoint", "http[s]://HOST[:PORT]/PATH, such as http://127.0.0.1:4318/v1/traces",
        set_endpoint},
       {"ratio", "a number from 0 to 1",
        share([](Config& c) -> double& { return c.trace_ratio; }, 0)},

@@ -12,6 +12,7 @@
 #include "base/version.h"
 #include "deltad/daemon.h"
 #include "io/file_reader.h"
+#include "manual/man_page.h"
 
 namespace {
 
@@ -107,7 +108,7 @@ int main(int argc, char** argv) {
       "Serves one base language model and its fine-tuned variants from one copy of the weights.",
       "deltad");
   CommandLine line;
-  app.add_option("--config", line.config_file, "YAML file; config/deltad.yaml describes every key");
+  app.add_option("--config", line.config_file, "YAML file; deltad.yaml(5) describes every key");
   app.add_option("--base", line.base, "Base model: a Hugging Face folder or a .gguf file");
   app.add_option("--variant", line.variants, "A variant, NAME=PATH; may be given several times");
   app.add_option("--watch", line.watch, "A folder whose variants are served as they come and go");
@@ -117,6 +118,13 @@ int main(int argc, char** argv) {
   app.add_flag("--check-config", line.check_only,
                "Say what is wrong with the config, or what would run, and end");
   app.set_version_flag("--version", std::string("deltad ") + deltad::kVersion);
+  app.add_flag_callback("--man",
+                        [&app] {
+                          fmt::print("{}", deltad::man_page(app, 8, deltad::kVersion,
+                                                            "deltad.yaml(5), deltactl(1)"));
+                          throw CLI::Success();
+                        })
+      ->group("");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -53,6 +53,7 @@ struct EngineStats {  // a snapshot
   int64_t kv_blocks = 0, kv_blocks_used = 0, kv_blocks_cached = 0, block_tokens = 0;
   uint64_t steps = 0, prompt_tokens = 0, generated_tokens = 0, cached_tokens = 0, preemptions = 0;
   uint64_t prefix_queries = 0, prefix_hits = 0;  // in tokens
+  size_t workspace_bytes = 0;                    // of a step: activations, logits, rotations
   double last_step_seconds = 0;
   int32_t last_step_rows = 0;
   std::vector<StepGroup> last_step;  // the base first

@@ -105,6 +105,7 @@ EngineStats EngineCore::stats() const {
   out.kv_blocks = kv_.blocks();
   out.kv_blocks_used = kv_.pool().used();
   out.kv_blocks_cached = kv_.pool().cached();
+  out.workspace_bytes = runner_.workspace_bytes();
   out.block_tokens = kv_.block_tokens();
   return out;
 }

@@ -16,12 +16,13 @@ constexpr double kTimeout = 600;  // seconds a server may be silent
 }  // namespace
 
 Result<ServerModel> ServerModel::find(const std::string& url, std::string model,
-                                      std::string api_key) {
+                                      std::string api_key, client::TlsOptions tls) {
   ServerModel server;
   ASSIGN_OR_RETURN(server.url, client::parse_url(url));
   ASSIGN_OR_RETURN(server.address, client::find_server(server.url, kTimeout));
   server.model = std::move(model);
   server.api_key = std::move(api_key);
+  server.tls = std::move(tls);
   return server;
 }
 
@@ -31,6 +32,7 @@ Result<Json> ServerModel::post(const std::string& path, Json body) const {
   call.method = "POST";
   call.path = path;
   call.api_key = api_key;
+  call.tls = tls;
   call.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
   ASSIGN_OR_RETURN(const client::HttpAnswer answer, client::call(url, address, call, kTimeout));
   if (answer.status != 200) {

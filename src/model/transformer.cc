@@ -90,6 +90,14 @@ Result<std::unique_ptr<Transformer>> Transformer::make(const ModelConfig& config
   return made;
 }
 
+size_t Transformer::workspace_bytes() const {
+  size_t bytes = 0;
+  for (const Buffer* buffer :
+       {&residual_, &normed_, &qkv_, &attended_, &gated_, &gathered_, &logits_, &cos_sin_})
+    bytes += buffer->bytes();
+  return bytes;
+}
+
 // Logits memory grows to what is asked for, and by a variant with a larger vocabulary; it never
 // shrinks.
 Status Transformer::ensure_logits(int64_t rows, int64_t columns) {

@@ -55,6 +55,8 @@ class Transformer {
   const AttentionShape& attention_shape() const { return shape_; }
   int64_t residual_stride() const { return hidden_stride_; }
   int64_t max_rows() const { return max_rows_; }
+  // Memory of activations, logits and the table of rotations, at this moment.
+  size_t workspace_bytes() const;
 
  private:
   Transformer(const ModelConfig& config, const WeightTable& table, Backend& backend);

@@ -38,6 +38,8 @@ void render_engine(const EngineStats& stats, PrometheusText& out) {
       static_cast<double>(stats.kv_blocks_used));
   one(out, "deltad_kv_blocks_cached", "gauge", "Blocks kept only for prefix reuse.",
       static_cast<double>(stats.kv_blocks_cached));
+  one(out, "deltad_workspace_bytes", "gauge", "Memory of a step: activations and logits.",
+      static_cast<double>(stats.workspace_bytes));
   one(out, "deltad_prefix_queries_total", "counter", "Prompt tokens looked up in the prefix cache.",
       static_cast<double>(stats.prefix_queries));
   one(out, "deltad_prefix_hits_total", "counter", "Prompt tokens found in the prefix cache.",

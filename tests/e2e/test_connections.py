@@ -10,12 +10,13 @@ import yaml
 from conftest import SLOW, running, tiny_arguments
 
 MANY = 10_000 if SLOW == 1 else 1_000
+STREAMS = 2_000 if SLOW == 1 else 200
 
 
 @pytest.fixture(autouse=True)
 def descriptors():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    need = MANY + 500
+    need = MANY + STREAMS + 500
     if hard != resource.RLIM_INFINITY and hard < need:
         pytest.skip(f"needs {need} file descriptors, the limit is {hard}")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, need), hard))
@@ -67,6 +68,63 @@ def test_idle_connections_cost_little(tmp_path):
             one.sendall(request)
             assert one.recv(4096).startswith(b"HTTP/1.1 200")
         for one in idle:
+            one.close()
+
+
+def read_streams(streams, seconds):
+    """Reads server-sent events of all until each has ended; what came from each, and how many were under way together at most."""
+    came = {one.fileno(): bytearray() for one in streams}
+    by_number = {one.fileno(): one for one in streams}
+    arriving = select.poll()
+    for number in came:
+        arriving.register(number, select.POLLIN)
+    begun, most, open_now, end = set(), 0, set(came), time.monotonic() + seconds
+    while open_now:
+        assert time.monotonic() < end, f"{len(open_now)} streams have not ended"
+        for number, _ in arriving.poll(1000):
+            came[number] += by_number[number].recv(65536)
+            begun.add(number)
+            if b"data: [DONE]" in came[number]:
+                arriving.unregister(number)
+                open_now.discard(number)
+        most = max(most, len(begun & open_now))
+    return came.values(), most
+
+
+def test_thousands_of_streams_beside_idle_connections(tmp_path):
+    config = tmp_path / "deltad.yaml"
+    config.write_text(yaml.safe_dump({"server": {"idle_seconds": 600}, "engine": {"max_running": STREAMS, "kv_cache": "1GiB"}}))
+    with running(["--config", config, *tiny_arguments()], tmp_path) as server:
+        assert complete(server) == 200
+        idle = [connect(server) for _ in range(MANY)]
+        for one in idle:
+            one.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        for one in idle:
+            assert one.recv(4096).startswith(b"HTTP/1.1 200")
+        before = resident(server)
+        body = b'{"model": "%s", "prompt": [5, 6, 7], "max_tokens": 250, "ignore_eos": true, "stream": true}'
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        streams = []
+        for i in range(STREAMS):
+            text = body % (b"llama", b"row", b"two")[i % 3]
+            one = connect(server)
+            one.sendall(head % len(text) + text)
+            streams.append(one)
+        begun = time.monotonic()
+        came, most = read_streams(streams, 120 * SLOW)
+        seconds = time.monotonic() - begun
+        grown = resident(server) - before
+        events = [text.count(b"data: {") for text in came]
+        print(f"{most} of {STREAMS} streams under way together beside {MANY} idle connections: {sum(events) / seconds:.0f} events a second, "
+              f"{grown / STREAMS / 1024:.1f} KiB each with their keys and values")
+        assert all(b"HTTP/1.1 200" in text and b'"finish_reason":"length"' in text for text in came)
+        assert most > STREAMS * 0.9
+        if SLOW == 1:
+            assert grown < STREAMS * 200 * 1024
+        for one in idle[::100]:
+            one.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert one.recv(4096).startswith(b"HTTP/1.1 200")
+        for one in idle + streams:
             one.close()
 
 

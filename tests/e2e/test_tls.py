@@ -1,4 +1,5 @@
 """TLS on both listeners: versions, ALPN, client certificates, certificates that change, bad files."""
+import json
 import pathlib
 import shutil
 import socket
@@ -10,7 +11,7 @@ import urllib.request
 import pytest
 import yaml
 from certificates import openssl
-from conftest import BUILD, SLOW, TINY, free_port, running
+from conftest import BUILD, SLOW, TINY, ctl, free_port, running
 
 
 def config(folder: pathlib.Path, **server):
@@ -159,3 +160,39 @@ def test_bad_files_are_named(pki, tmp_path, files, message):
                               stdin=subprocess.DEVNULL)
         assert done.returncode in (1, 2) and message in done.stderr, done.stderr
         assert "PRIVATE" not in done.stderr
+
+
+def test_deltactl_over_tls(pki, tmp_path):
+    tls = {"certificate": str(pki / "one.pem"), "key": str(pki / "one.key")}
+    port = free_port()
+    arguments = config(tmp_path, tls=tls, admin={"listen": port, "tls": {**tls, "client_ca": str(pki / "clients.pem")}})
+    believed = ("--cacert", pki / "ca.pem")
+    shown = ("--cert", pki / "client.pem", "--key", pki / "client.key")
+    with running(arguments, tmp_path, ready=False) as server:
+        url = f"https://127.0.0.1:{server.port}"
+        wait(lambda: ctl("health", "--server", url, *believed, check=False).returncode == 0)
+        assert ctl("health", "--server", url, "--insecure").stdout == "ready\n"
+        assert ctl("health", "--server", f"https://localhost:{server.port}", *believed).stdout == "ready\n"
+
+        def refused(*arguments):
+            result = ctl(*arguments, check=False)
+            assert result.returncode != 0 and not result.stdout, result
+            return result.stderr
+
+        assert "certificate is not believed" in refused("health", "--server", url)  # by the system's authorities
+        assert "certificate is not believed" in refused("health", "--server", url, "--cacert", pki / "others.pem")
+        assert "none.pem" in refused("health", "--server", url, "--cacert", tmp_path / "none.pem")
+        assert "certificate required" in refused("health", "--server", f"https://127.0.0.1:{port}", *believed)
+        assert "without an answer" in refused("health", "--server", f"http://127.0.0.1:{server.port}")
+        assert "bench-serve" in refused("bench-serve", "--url", url, "--rate", "1", "--requests", "1", "--models", "llama")
+
+        admin = f"https://127.0.0.1:{port}"
+        assert json.loads(ctl("variants", "list", "--server", admin, *believed, *shown, "--json").stdout)["data"] == []
+        stranger = ("--cert", pki / "stranger.pem", "--key", pki / "stranger.key")
+        assert "127.0.0.1" in refused("variants", "list", "--server", admin, *believed, *stranger)
+        assert "client.key: " in refused("variants", "list", "--server", admin, *believed, "--cert", pki / "client.key", "--key", pki / "client.pem")
+
+        questions = tmp_path / "questions.jsonl"
+        questions.write_text('{"prompt": "a", "answer": "b"}\n')
+        done = ctl("eval", "--url", url, *believed, "--model", "llama", "--questions", questions, "--max-tokens", "2", "--json")
+        assert json.loads(done.stdout)

@@ -24,6 +24,7 @@ Json engine_json(const EngineStats& stats) {
   json["kv_blocks"] = stats.kv_blocks;
   json["kv_blocks_used"] = stats.kv_blocks_used;
   json["kv_blocks_cached"] = stats.kv_blocks_cached;
+  json["workspace_bytes"] = stats.workspace_bytes;
   json["block_tokens"] = stats.block_tokens;
   json["steps"] = stats.steps;
   json["prompt_tokens"] = stats.prompt_tokens;

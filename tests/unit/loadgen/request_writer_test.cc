@@ -24,7 +24,7 @@ TEST(RequestWriter, ChatRequestsAskForAStreamWithUsage) {
   RequestStyle style;
   style.api_key = "secret";
   style.extra = {{"temperature", 0.5}};
-  RequestWriter writer({"h", "80", "/x"}, style);
+  RequestWriter writer({"h", "80", "/x", false}, style);
   const std::string request = writer.write({0, "m\"1", "Hi \xff", 0, 5});
   EXPECT_THAT(request, HasSubstr("POST /x/v1/chat/completions HTTP/1.1\r\nHost: h:80\r\n"));
   EXPECT_THAT(request, HasSubstr("Authorization: Bearer secret\r\n"));
@@ -43,7 +43,7 @@ TEST(RequestWriter, CompletionsMayBeTokenIds) {
   style.chat = style.streamed = false;
   style.ignore_eos = true;
   style.prompt_ids = Range{5, 9};
-  RequestWriter writer({"h", "80", ""}, style);
+  RequestWriter writer({"h", "80", "", false}, style);
   const std::string request = writer.write({0, "m", std::nullopt, 40, 5});
   EXPECT_THAT(request, HasSubstr("POST /v1/completions HTTP/1.1\r\n"));
   EXPECT_THAT(request, Not(HasSubstr("Authorization")));
@@ -62,7 +62,7 @@ TEST(RequestWriter, MadeUpPromptsHaveTheirLengthAndDifferUnlessTheSeedIsTheSame)
     RequestStyle style;
     style.chat = false;
     style.seed = seed;
-    RequestWriter writer({"h", "80", ""}, style);
+    RequestWriter writer({"h", "80", "", false}, style);
     std::vector<std::string> prompts;
     for (int i = 0; i < 2; ++i) {
       prompts.push_back(body_of(writer.write({0, "m", std::nullopt, 30, 5}))["prompt"]);

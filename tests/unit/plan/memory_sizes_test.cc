@@ -94,6 +94,16 @@ TEST_P(PlannedSizes, OfKvBlocksAreWhatTheBackendTakes) {
                                                                kPlanBlockTokens));
 }
 
+TEST_P(PlannedSizes, OfTheWorkspaceAreWhatTheBackendTakes) {
+  ModelConfig config = GetParam();
+  config.max_positions = 64;
+  const auto transformer = Transformer::make(config, table_, *backend_, 40, 64);
+  ASSERT_TRUE(transformer.ok());
+  const auto activation = static_cast<int64_t>(dtype_size(backend_->ops().activation_type()));
+  expect_near(workspace_bytes(config, 40, 0, activation), (*transformer)->workspace_bytes(),
+              "workspace");  // logits come with the first step: tests/e2e/test_plan.py
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, PlannedSizes,
                          ::testing::Values(small(true), small(false), awkward()));
 

@@ -126,7 +126,7 @@ TEST(SpanExporter, WhatWaitsIsSentBeforeTheEnd) {
 
 TEST(SpanExporter, AnEndpointMustBeAUrl) {
   SpanExporterOptions options;
-  options.endpoint = "https://example.org/v1/traces";
+  options.endpoint = "ftp://example.org/v1/traces";
   EXPECT_EQ(SpanExporter::make(options).status().code(), Code::kInvalidArgument);
 }
 

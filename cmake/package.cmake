@@ -1,0 +1,41 @@
+# What `cmake --install` puts where, and the Debian package: `cpack -G DEB` in the build folder makes it.
+include(GNUInstallDirs)
+set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
+set(package ${CMAKE_SOURCE_DIR}/cmake/package)
+
+# deltad_generated(FILE TARGET COMMAND…): FILE is what the command prints, and is made with everything else.
+function(deltad_generated file)
+  cmake_parse_arguments(G "" "" "DEPENDS;COMMAND" ${ARGN})
+  add_custom_command(OUTPUT ${file} COMMAND ${G_COMMAND} > ${file} DEPENDS ${G_DEPENDS} VERBATIM)
+endfunction()
+set(manuals ${CMAKE_BINARY_DIR}/manuals)
+file(MAKE_DIRECTORY ${manuals})
+deltad_generated(${manuals}/deltad.8 DEPENDS deltad COMMAND $<TARGET_FILE:deltad> --man)
+deltad_generated(${manuals}/deltactl.1 DEPENDS deltactl COMMAND $<TARGET_FILE:deltactl> --man)
+deltad_generated(${manuals}/deltactl.bash DEPENDS deltactl COMMAND $<TARGET_FILE:deltactl> completion)
+deltad_generated(${manuals}/deltad.yaml.5 DEPENDS config/deltad.yaml ${package}/config_manual
+  COMMAND ${package}/config_manual ${CMAKE_SOURCE_DIR}/config/deltad.yaml ${PROJECT_VERSION})
+add_custom_target(manuals ALL DEPENDS ${manuals}/deltad.8 ${manuals}/deltactl.1 ${manuals}/deltactl.bash ${manuals}/deltad.yaml.5)
+
+install(TARGETS deltad deltactl)
+install(FILES config/deltad.yaml DESTINATION /etc/deltad)  # where the unit expects it
+install(FILES config/deltad.service DESTINATION lib/systemd/system)
+install(FILES config/alerts.yaml DESTINATION ${CMAKE_INSTALL_DATADIR}/deltad)
+install(FILES ${manuals}/deltactl.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES ${manuals}/deltad.yaml.5 DESTINATION ${CMAKE_INSTALL_MANDIR}/man5)
+install(FILES ${manuals}/deltad.8 DESTINATION ${CMAKE_INSTALL_MANDIR}/man8)
+install(FILES ${manuals}/deltactl.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME deltactl)
+install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_PACKAGE_CONTACT "The deltad authors <deltad@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Serve one base language model and its fine-tuned variants")
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SECTION net)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${package}/conffiles ${package}/postinst ${package}/prerm ${package}/postrm)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+include(CPack)

@@ -1,0 +1,13 @@
+// Completion in the shell, out of the command line's own definition. Any thread.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace deltad {
+
+// A script for bash that completes the subcommands and options of `app`, and file names elsewhere;
+// zsh takes it after bashcompinit.
+std::string bash_completion(const CLI::App& app);
+
+}  // namespace deltad
