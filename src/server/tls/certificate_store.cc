@@ -136,14 +136,9 @@ Status CertificateStore::reload() {
     ASSIGN_OR_RETURN(text->client_ca, read_file(files_.client_ca));
   }
   ASSIGN_OR_RETURN(std::shared_ptr<SSL_CTX> context, make_context(files_, *text));
-  std::vector<std::function<void(const Certificates&)>> changed;
-  {
-    MutexLock lock(mutex_);
-    current_ = text;
-    context_ = std::move(context);
-    changed = changed_;
-  }
-  for (const auto& callback : changed) callback(*text);
+  MutexLock lock(mutex_);
+  current_ = text;
+  context_ = std::move(context);
   return Status();
 }
 
@@ -159,11 +154,6 @@ SSL* CertificateStore::new_session() const {
 std::shared_ptr<const Certificates> CertificateStore::current() const {
   MutexLock lock(mutex_);
   return current_;
-}
-
-void CertificateStore::on_change(std::function<void(const Certificates&)> changed) {
-  MutexLock lock(mutex_);
-  changed_.push_back(std::move(changed));
 }
 
 }  // namespace deltad

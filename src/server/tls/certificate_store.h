@@ -4,7 +4,6 @@
 // nothing. For HTTP as a context of OpenSSL, for gRPC as text. Any thread.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -42,8 +41,6 @@ class CertificateStore {
   // A session for one new connection, in the server's role; owned by the caller. Null: no memory.
   SSL* new_session() const EXCLUDES(mutex_);
   std::shared_ptr<const Certificates> current() const EXCLUDES(mutex_);
-  // Called after each reload that changed something, on the thread that reloads.
-  void on_change(std::function<void(const Certificates&)> changed) EXCLUDES(mutex_);
 
  private:
   explicit CertificateStore(TlsFiles files) : files_(std::move(files)) {}
@@ -52,7 +49,6 @@ class CertificateStore {
   mutable Mutex mutex_;
   std::shared_ptr<const Certificates> current_ GUARDED_BY(mutex_);
   std::shared_ptr<SSL_CTX> context_ GUARDED_BY(mutex_);
-  std::vector<std::function<void(const Certificates&)>> changed_ GUARDED_BY(mutex_);
 };
 
 }  // namespace deltad
