@@ -64,9 +64,10 @@ DELTAD_DEVICE Block<kRows, kLevels>::Block(const LinearParams& p) {
 template <int kRows, int kLevels>
 DELTAD_DEVICE RowBits Block<kRows, kLevels>::look_at_rows(const LinearParams& p, int32_t* items) {
   if (thread < 32) {
-    int32_t own_slot = -1, levels = 0;
+    // A row beyond the batch is in no group.
+    const int32_t own_slot = slot_of_row(p.groups, row0 + lane);
+    int32_t levels = 0;
     uint64_t signs[kMaxSignLevels] = {};
-    if (in_bounds(lane < rows)) own_slot = slot_of_row(p.groups, row0 + lane);
     if (own_slot >= 0) {
       DELTAD_UNROLL
       for (int32_t l = 0; l < kLevels; ++l) {

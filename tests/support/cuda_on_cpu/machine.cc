@@ -41,7 +41,9 @@ Machine::Machine(internal::Body body, const void* params, const cuda::Launch& la
       stacks_(stack_pool()) {
   const SiteTable& table = SiteTable::instance();
   off_.resize(table.size(), 0);
+  weaker_ = off_;
   for (SiteId id : options.off) off_[static_cast<size_t>(id)] = 1;
+  for (SiteId id : options.weaker) weaker_[static_cast<size_t>(id)] = 1;
 }
 
 bool Machine::on(SiteKind kind, Where where) {
@@ -52,6 +54,16 @@ bool Machine::on(SiteKind kind, Where where) {
     report_.sites.push_back(static_cast<SiteId>(id));
   }
   return id >= off_.size() || off_[id] == 0;
+}
+
+bool Machine::weaker(SiteKind kind, Where where) const {
+  const auto id = static_cast<size_t>(SiteTable::instance().id_of(kind, where));
+  return id < weaker_.size() && weaker_[id] != 0;
+}
+
+void Machine::note(AccessKind kind, uint64_t address, size_t bytes, Where where) {
+  if (!options_.count_accesses) return;
+  current->warp->accesses.note(kind, current->lane, address, bytes, where);
 }
 
 Report Machine::run() {
@@ -106,6 +118,7 @@ std::unique_ptr<Block> Machine::start_block(uint32_t number) {
 }
 
 void Machine::end_block(Block& block) {
+  for (Warp& warp : block.warps) warp.accesses.add_to(report_.accesses);
   for (const Thread& thread : block.threads) stacks_.give(thread.stack);
 }
 

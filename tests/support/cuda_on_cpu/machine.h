@@ -57,6 +57,7 @@ struct Warp {
   Thread* lanes[32] = {};
   uint32_t alive = 0;
   std::vector<Meeting> meetings;  // with disjoint masks
+  AccessCounter accesses;
 };
 
 struct Barrier {
@@ -91,9 +92,12 @@ class Machine {
   const cuda::Launch& shape() const { return launch_; }
   const Options& options() const { return options_; }
   Counters& counters() { return report_.counters; }
+  // The current thread's access, for the counters.
+  void note(AccessKind kind, uint64_t address, size_t bytes, Where where);
 
   // Whether the site is switched on; takes note of it.
   bool on(SiteKind kind, Where where);
+  bool weaker(SiteKind kind, Where where) const;
   // Ends the launch; the other fibers are dropped as they stand.
   [[noreturn]] void fail(FaultKind kind, const Thread& thread, Where where, std::string what);
 
@@ -153,7 +157,7 @@ class Machine {
   std::vector<std::unique_ptr<Block>> blocks_;  // that have begun and not ended
   std::vector<Thread*> ready_;                  // from head_ on
   size_t head_ = 0;
-  std::vector<uint8_t> off_, reached_;  // by site
+  std::vector<uint8_t> off_, weaker_, reached_;  // by site
   std::unordered_map<const void*, Message> messages_;
   std::unordered_map<const void*, uint32_t> variables_;  // stamp of the last release
   uint32_t releases_ = 0;

@@ -42,6 +42,7 @@ const GlobalRange& check_global(const void* address, size_t bytes, Where where) 
 const std::byte* shared_read(size_t offset, size_t bytes, Where where) {
   check_shared(offset, bytes, where);
   Block& block = *current->block;
+  block.machine->note(AccessKind::kSharedRead, offset, bytes, where);
   if (block.machine->options().find_races) {
     block.machine->check(block.races->read(current->index, offset, bytes), *current, false, where);
   }
@@ -51,6 +52,7 @@ const std::byte* shared_read(size_t offset, size_t bytes, Where where) {
 std::byte* shared_write(size_t offset, size_t bytes, Where where) {
   check_shared(offset, bytes, where);
   Block& block = *current->block;
+  block.machine->note(AccessKind::kSharedWrite, offset, bytes, where);
   if (block.machine->options().find_races) {
     block.machine->check(block.races->write(current->index, offset, bytes), *current, true, where);
   }
@@ -64,6 +66,8 @@ std::byte* shared_target(size_t offset, size_t bytes, Where where) {
 
 void global_read(const void* address, size_t bytes, Where where) {
   const GlobalRange& range = check_global(address, bytes, where);
+  current->block->machine->note(AccessKind::kGlobalRead, reinterpret_cast<uint64_t>(address), bytes,
+                                where);
   if (range.access != Access::kMessage) return;
   const auto* word = static_cast<const std::byte*>(address);
   for (size_t i = 0; i < bytes; i += 4)
@@ -77,6 +81,7 @@ void global_write(void* address, size_t bytes, Where where) {
     machine.fail(FaultKind::kGlobalBounds, *current, where,
                  "a write to " + range.name + ", which is read only");
   }
+  machine.note(AccessKind::kGlobalWrite, reinterpret_cast<uint64_t>(address), bytes, where);
   if (range.access != Access::kMessage) return;
   auto* word = static_cast<std::byte*>(address);
   for (size_t i = 0; i < bytes; i += 4) machine.note_message_store(word + i);
