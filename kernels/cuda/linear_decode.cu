@@ -15,12 +15,15 @@ DELTAD_DEVICE void linear_decode(const LinearParams& p) {
   constexpr int kSignLevels = kLevels > 0 ? kLevels : 1;
   Block<kRows, kLevels> block(p);
   const int32_t lane = block.lane, group = lane / 4, pair = lane % 4;
-  Stream<kRows, kLevels> stream{block, static_cast<const uint4*>(p.w), 0, block.chunk0, 0};
+  Stream<kRows, kLevels> stream(p, block);
 
   // The first pieces are of the base: they set out before the rows are looked at.
   for (int i = 0; i < kChunkSteps - 1; ++i) stream.copy();
   RowBits bits{};
-  if (kLevels > 0) bits = block.look_at_rows(p, &stream.items);
+  if (kLevels > 0) {
+    bits = block.look_at_rows(p);
+    stream.set_items(bits.items);
+  }
   block.copy_activations(p, bits, block.chunk0);
   if (in_bounds(block.chunk0 + 1 < block.chunk1)) block.copy_activations(p, bits, block.chunk0 + 1);
   for (int i = kChunkSteps - 1; i < kLinearRing - 1; ++i) stream.copy();
@@ -38,7 +41,7 @@ DELTAD_DEVICE void linear_decode(const LinearParams& p) {
     const Shared<uint4> x = block.x + chunk % kLinearStages * block.kStage;
     const Shared<uint4> planes = block.planes + chunk % kLinearStages * block.kStage;
     if (!block.active) {
-      for (int i = 0; i < kChunkSteps + stream.items; ++i) stream.copy();
+      for (int i = 0; i < stream.pieces(); ++i) stream.copy();
       cp_async_wait<kLinearRing - 1>();
       continue;
     }
@@ -118,6 +121,8 @@ DELTAD_DEVICE void linear_decode(const LinearParams& p) {
 
 }  // namespace
 
+// The second number: blocks on a multiprocessor that registers must leave room for. Shared memory
+// holds two of 16 rows on sm_90.
 extern "C" {
 
 __global__ void __launch_bounds__(kLinearThreads, 2) deltad_linear_r16(LinearParams p) {

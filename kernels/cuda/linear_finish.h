@@ -113,12 +113,10 @@ struct Finish {
       const int32_t row = i / kPairs, j = 2 * (i % kPairs);  // of the block's 32 results
       const int32_t gate = first_output() + 32 * (j / 16) + j % 16;
       if (!in_bounds(gate < p.outputs)) continue;
-      float y[2];
-      for (int32_t e = 0; e < 2; ++e) {
-        y[e] = __fmul_rn(silu(value(row, gate + e)), value(row, gate + 16 + e));
-      }
+      const float low = __fmul_rn(silu(value(row, gate)), value(row, gate + 16));
+      const float high = __fmul_rn(silu(value(row, gate + 1)), value(row, gate + 17));
       uint16_t* at = out + (block.row0 + row) * p.out_stride + first_output() / 2 + j;
-      store_global(reinterpret_cast<uint32_t*>(at), pack_bf16x2(y[0], y[1]));
+      store_global(reinterpret_cast<uint32_t*>(at), pack_bf16x2(low, high));
     }
   }
 
