@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kLinearThreads, 2) deltad_linear_r16(LinearPar
 __global__ void __launch_bounds__(kLinearThreads, 2) deltad_linear_r16_signs1(LinearParams p) {
   linear_decode<16, 1>(p);
 }
-__global__ void __launch_bounds__(kLinearThreads, 2) deltad_linear_r16_signs2(LinearParams p) {
+__global__ void __launch_bounds__(kLinearThreads, 1) deltad_linear_r16_signs2(LinearParams p) {
   linear_decode<16, 2>(p);
 }
 __global__ void __launch_bounds__(kLinearThreads, 1) deltad_linear_r32(LinearParams p) {

@@ -13,6 +13,7 @@
 
 #include "kernels/ref/linear.h"
 #include "tests/kernels/cuda/decode_case.h"
+#include "tests/kernels/cuda/mutations.h"
 
 namespace deltad::cuda {
 namespace {
@@ -315,58 +316,43 @@ TEST(LinearDecodeDelta, IsKeptWhateverItsSize) {
   }
 }
 
-// Batches that between them reach every site; each site switched off must show in one of them.
-TEST(LinearDecodeMutations, EachIsCaught) {
+// Batches that between them reach every site and what hangs on it.
+TEST(LinearDecodeSites, AllMatter) {
   Middle m;
-  DecodeCase gated({{40, 40}, 520, true});
-  const int32_t v = gated.add_variant(1, 1e-3);
-  DecodeCase short_one({{16}, 250});
-  const int32_t w = short_one.add_variant(1, 1e-3);
+  DecodeCase gated({{40, 40}, 520, true}), narrow({{16}, 250});
+  const int32_t v = gated.add_variant(1, 1e-3), w = narrow.add_variant(1, 1e-3);
   struct Batch {
-    DecodeCase* c;
+    DecodeCase& c;
     std::vector<float> x;
     std::vector<RowGroup> groups;
-    DecodeCase::Call call;
-    DecodeCase::Run right;
+    LinearEpilogue epilogue;
   };
-  std::vector<Batch> batches;
-  batches.push_back(
-      {&m.c, m.c.random_rows(18), {{0, 3, -1}, {3, 9, m.a}, {9, 10, m.b}, {10, 18, m.d}}, {}, {}});
-  batches.push_back({&gated,
-                     gated.random_rows(3),
-                     {{0, 1, -1}, {1, 3, v}},
-                     {.epilogue = LinearEpilogue::kSiluGate},
-                     {}});
-  // No variant, a part of three chunks and more, a block with idle warps.
-  batches.push_back({&m.c, m.c.random_rows(2), {{0, 2, -1}}, {}, {}});
-  batches.push_back({&short_one, short_one.random_rows(2), {{0, 2, w}}, {}, {}});
-  std::set<emulator::SiteId> sites;
-  for (Batch& batch : batches) {
-    batch.right = batch.c->run(batch.x, batch.groups, batch.call);
-    ASSERT_TRUE(batch.right.report.ok()) << batch.right.report.text();
-    sites.insert(batch.right.report.sites.begin(), batch.right.report.sites.end());
-  }
-  EXPECT_GE(sites.size(), 15u);
-  const auto caught = [&](const Options& mutation) {
-    for (const Batch& batch : batches) {
-      for (Order order : {Order::kFifo, Order::kLifo}) {
-        DecodeCase::Call call = batch.call;
-        call.options = mutation;
-        call.options.order = order;
-        call.options.resident_blocks = 2;
-        const DecodeCase::Run wrong = batch.c->run(batch.x, batch.groups, call);
-        if (!wrong.report.ok() || wrong.out != batch.right.out) return true;
+  std::vector<Batch> batches = {
+      // Splits, several groups, one and two levels, two tiles of rows.
+      {m.c,
+       m.c.random_rows(18),
+       {{0, 3, -1}, {3, 9, m.a}, {9, 10, m.b}, {10, 18, m.d}},
+       LinearEpilogue::kStore},
+      // No variant, more than three chunks a split, idle warps.
+      {m.c, m.c.random_rows(2), {{0, 2, -1}}, LinearEpilogue::kStore},
+      {gated, gated.random_rows(3), {{0, 1, -1}, {1, 3, v}}, LinearEpilogue::kSiluGate},
+      // One chunk.
+      {narrow, narrow.random_rows(2), {{0, 2, w}}, LinearEpilogue::kStore},
+  };
+  expect_every_site_matters([&](const Options& options, emulator::Report* report) {
+    std::vector<std::vector<float>> out;
+    for (Batch& batch : batches) {
+      DecodeCase::Run run =
+          batch.c.run(batch.x, batch.groups, {.epilogue = batch.epilogue, .options = options});
+      out.push_back(std::move(run.out));
+      report->sites.insert(report->sites.end(), run.report.sites.begin(), run.report.sites.end());
+      if (!run.report.ok()) {
+        report->faults = std::move(run.report.faults);
+        break;
       }
     }
-    return false;
-  };
-  for (emulator::SiteId id : sites) {
-    const emulator::Site& site = emulator::SiteTable::instance().at(id);
-    EXPECT_TRUE(caught({.off = {id}})) << site.text();
-    if (site.kind == emulator::SiteKind::kWait) {
-      EXPECT_TRUE(caught({.weaker = {id}})) << "weaker " << site.text();
-    }
-  }
+    return out;
+  });
 }
 
 // Banks never conflict, and what comes from device memory is W once, each variant's signs once, and

@@ -9,6 +9,7 @@
 
 #include "kernels/ref/norm.h"
 #include "tensor/float16.h"
+#include "tests/kernels/cuda/mutations.h"
 #include "tests/support/cuda_on_cpu/global_memory.h"
 #include "tests/support/cuda_on_cpu/launch.h"
 
@@ -118,17 +119,10 @@ TEST_P(RmsNorm, RowsAloneAreTheSameBits) {
   }
 }
 
-TEST(RmsNormMutations, EachIsCaught) {
+TEST(RmsNormSites, AllMatter) {
   const Case c(3, 576);
-  Report right;
-  c.run(0, c.rows, {}, &right);
-  ASSERT_TRUE(right.ok());
-  ASSERT_EQ(right.sites.size(), 3u);  // a barrier and the bounds of two loops
-  for (emulator::SiteId site : right.sites) {
-    Report wrong;
-    c.run(0, c.rows, {.off = {site}}, &wrong);
-    EXPECT_FALSE(wrong.ok()) << emulator::SiteTable::instance().at(site).text();
-  }
+  expect_every_site_matters(
+      [&](const Options& options, Report* report) { return c.run(0, c.rows, options, report); });
 }
 
 }  // namespace

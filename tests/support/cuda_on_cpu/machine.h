@@ -98,8 +98,14 @@ class Machine {
   // Whether the site is switched on; takes note of it.
   bool on(SiteKind kind, Where where);
   bool weaker(SiteKind kind, Where where) const;
-  // Ends the launch; the other fibers are dropped as they stand.
-  [[noreturn]] void fail(FaultKind kind, const Thread& thread, Where where, std::string what);
+  // Ends the launch; all fibers are dropped as they stand, so the text is made by a function, which
+  // leaves nothing on this one's stack that would have to be freed.
+  template <class Text>
+  [[noreturn]] void fail(FaultKind kind, const Thread& thread, Where where, const Text& text) {
+    report_.faults.push_back({kind, thread.block->index, thread.index, where, text()});
+    failed_ = true;
+    leave(current->fiber);
+  }
 
   // A fault, if what the race detector found is one.
   void check(const RaceDetector::Answer& answer, const Thread& thread, bool writes, Where where);

@@ -12,13 +12,15 @@ void check_shared(size_t offset, size_t bytes, Where where) {
   Machine& machine = *current->block->machine;
   const size_t size = current->block->shared.size();
   if (offset % bytes != 0) {
-    machine.fail(FaultKind::kMisaligned, *current, where,
-                 std::to_string(bytes) + " bytes of shared memory at " + std::to_string(offset));
+    machine.fail(FaultKind::kMisaligned, *current, where, [&] {
+      return std::to_string(bytes) + " bytes of shared memory at " + std::to_string(offset);
+    });
   }
   if (offset + bytes > size) {
-    machine.fail(FaultKind::kSharedBounds, *current, where,
-                 std::to_string(bytes) + " bytes at " + std::to_string(offset) + " of " +
-                     std::to_string(size));
+    machine.fail(FaultKind::kSharedBounds, *current, where, [&] {
+      return std::to_string(bytes) + " bytes at " + std::to_string(offset) + " of " +
+             std::to_string(size);
+    });
   }
 }
 
@@ -27,12 +29,12 @@ const GlobalRange& check_global(const void* address, size_t bytes, Where where) 
   GlobalMemory& memory = GlobalMemory::instance();
   if (reinterpret_cast<uintptr_t>(address) % bytes != 0) {
     machine.fail(FaultKind::kMisaligned, *current, where,
-                 std::to_string(bytes) + " bytes " + memory.describe(address));
+                 [&] { return std::to_string(bytes) + " bytes " + memory.describe(address); });
   }
   const GlobalRange* range = memory.find(address, bytes);
   if (range == nullptr) {
     machine.fail(FaultKind::kGlobalBounds, *current, where,
-                 std::to_string(bytes) + " bytes " + memory.describe(address));
+                 [&] { return std::to_string(bytes) + " bytes " + memory.describe(address); });
   }
   return *range;
 }
@@ -79,7 +81,7 @@ void global_write(void* address, size_t bytes, Where where) {
   Machine& machine = *current->block->machine;
   if (range.access == Access::kRead) {
     machine.fail(FaultKind::kGlobalBounds, *current, where,
-                 "a write to " + range.name + ", which is read only");
+                 [&] { return "a write to " + range.name + ", which is read only"; });
   }
   machine.note(AccessKind::kGlobalWrite, reinterpret_cast<uint64_t>(address), bytes, where);
   if (range.access != Access::kMessage) return;
