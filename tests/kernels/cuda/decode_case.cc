@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <string>
 
 #include "kernels/cuda/repack.h"
 #include "kernels/cuda/sign_planes.h"
@@ -19,6 +21,7 @@ void deltad_sign_planes(SignPlanesParams p);
 void deltad_linear_r16(LinearParams p);
 void deltad_linear_r16_signs1(LinearParams p);
 void deltad_linear_r16_signs2(LinearParams p);
+void deltad_linear_r16_signs4(LinearParams p);
 void deltad_linear_r32(LinearParams p);
 void deltad_linear_r32_signs1(LinearParams p);
 void deltad_linear_r32_signs2(LinearParams p);
@@ -166,6 +169,7 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
     if (!run.report.ok()) return run;
   }
 
+  const LinearKernel kernel = linear_decode_kernel(m, levels);
   const bool gated = call.epilogue == LinearEpilogue::kSiluGate;
   const size_t width = static_cast<size_t>(gated ? outputs / 2 : outputs);
   const int32_t splits = call.splits > 0 ? call.splits : linear_decode_splits(outputs, columns);
@@ -175,7 +179,7 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
   if (call.initial != nullptr) std::copy(call.initial->begin(), call.initial->end(), out.data());
   const DeviceBuffer<float> base_parts("base parts", splits > 1 ? parts : 0, Access::kMessage);
   const DeviceBuffer<int32_t> sign_parts(
-      "sign parts", splits > 1 ? parts * static_cast<size_t>(levels) : 0, Access::kMessage);
+      "sign parts", splits > 1 ? parts * static_cast<size_t>(kernel.levels) : 0, Access::kMessage);
 
   LinearParams p{};
   p.x = x_buffer.data();
@@ -195,15 +199,19 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
   p.columns = columns;
   p.splits = splits;
   p.epilogue = call.epilogue;
-  const Launch shape = linear_decode_launch(p, levels);
+  const Launch shape = linear_decode_launch(p, kernel);
   const DeviceBuffer<int32_t> arrivals(
       "arrivals", std::vector<int32_t>(shape.grid.x * shape.grid.y, 0), Access::kMessage);
   p.arrivals = arrivals.data();
-  using Kernel = void (*)(LinearParams);
-  constexpr Kernel kernels[2][3] = {
-      {deltad_linear_r16, deltad_linear_r16_signs1, deltad_linear_r16_signs2},
-      {deltad_linear_r32, deltad_linear_r32_signs1, deltad_linear_r32_signs2}};
-  Report report = launch(kernels[linear_decode_block_rows(m) / 32][levels], shape, p, call.options);
+  const std::map<std::string, void (*)(LinearParams)> by_name = {
+      {"deltad_linear_r16", deltad_linear_r16},
+      {"deltad_linear_r16_signs1", deltad_linear_r16_signs1},
+      {"deltad_linear_r16_signs2", deltad_linear_r16_signs2},
+      {"deltad_linear_r16_signs4", deltad_linear_r16_signs4},
+      {"deltad_linear_r32", deltad_linear_r32},
+      {"deltad_linear_r32_signs1", deltad_linear_r32_signs1},
+      {"deltad_linear_r32_signs2", deltad_linear_r32_signs2}};
+  Report report = launch(by_name.at(kernel.name), shape, p, call.options);
   report.sites.insert(report.sites.end(), run.report.sites.begin(), run.report.sites.end());
   run.report = std::move(report);
   if (!run.report.ok()) return run;

@@ -320,7 +320,9 @@ TEST(LinearDecodeDelta, IsKeptWhateverItsSize) {
 TEST(LinearDecodeSites, AllMatter) {
   Middle m;
   DecodeCase gated({{40, 40}, 520, true}), narrow({{16}, 250});
+  DecodeCase four({{16}, 1100});
   const int32_t v = gated.add_variant(1, 1e-3), w = narrow.add_variant(1, 1e-3);
+  const int32_t e = four.add_variant(4, 1e-3), f = four.add_variant(3, 1e-3);
   struct Batch {
     DecodeCase& c;
     std::vector<float> x;
@@ -336,6 +338,8 @@ TEST(LinearDecodeSites, AllMatter) {
       // No variant, more than three chunks a split, idle warps.
       {m.c, m.c.random_rows(2), {{0, 2, -1}}, LinearEpilogue::kStore},
       {gated, gated.random_rows(3), {{0, 1, -1}, {1, 3, v}}, LinearEpilogue::kSiluGate},
+      // Two blocks of 16 rows, four levels.
+      {four, four.random_rows(17), {{0, 1, -1}, {1, 16, f}, {16, 17, e}}, LinearEpilogue::kStore},
       // One chunk.
       {narrow, narrow.random_rows(2), {{0, 2, w}}, LinearEpilogue::kStore},
   };
