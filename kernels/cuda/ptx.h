@@ -34,6 +34,52 @@ DELTAD_DEVICE void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kOpenGroups) : "memory");
 }
 
+// mbarriers and bulk copies, sm_90 and later. An mbarrier is 8 bytes of shared memory; its phases
+// have parity 0, 1, 0, … and end when all arrivals have come, and all bytes that they announced.
+DELTAD_DEVICE void mbarrier_init(uint64_t* barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
+               "r"(arrivals)
+               : "memory");
+}
+DELTAD_DEVICE void mbarrier_arrive(uint64_t* barrier) {
+  asm volatile("{ .reg .b64 state; mbarrier.arrive.shared::cta.b64 state, [%0]; }" ::"r"(
+                   shared_address(barrier))
+               : "memory");
+}
+// Arrives, and announces that many bytes of bulk copies.
+DELTAD_DEVICE void mbarrier_arrive_expect(uint64_t* barrier, uint32_t bytes) {
+  asm volatile(
+      "{ .reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1; }" ::"r"(
+          shared_address(barrier)),
+      "r"(bytes)
+      : "memory");
+}
+// Waits for the end of the phase of this parity, the one under way or the one before.
+DELTAD_DEVICE void mbarrier_wait(uint64_t* barrier, uint32_t parity) {
+  uint32_t ended;
+  do {
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
+        "selp.u32 %0, 1, 0, p; }"
+        : "=r"(ended)
+        : "r"(shared_address(barrier)), "r"(parity)
+        : "memory");
+  } while (ended == 0);
+}
+// One thread copies any multiple of 16 bytes; their coming counts for the barrier's phase.
+DELTAD_DEVICE void cp_async_bulk(void* to, const void* from, uint32_t bytes, uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+      "[%3];" ::"r"(shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(barrier))
+      : "memory");
+}
+// Shows this thread's stores to shared memory (an mbarrier's init, operands of wgmma) to the copy
+// engine and the tensor cores; with a barrier after it, all threads' that did so.
+DELTAD_DEVICE void fence_proxy_async() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 // Four 8×8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
 DELTAD_DEVICE void ldmatrix_x4(uint32_t (&r)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

@@ -23,7 +23,7 @@ struct Options {
   uint32_t resident_blocks = 1;  // that run at the same time
   bool find_races = true;
   std::vector<SiteId> off = {};     // switched off in this launch
-  std::vector<SiteId> weaker = {};  // waits that let one more group of copies stay under way
+  std::vector<SiteId> weaker = {};  // waits for a group of copies, or a phase, less
   bool count_accesses = false;
 };
 

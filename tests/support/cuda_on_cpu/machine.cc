@@ -139,7 +139,13 @@ void Machine::thread_ends() {
   // __syncthreads waits for the live threads only.
   Barrier& all = block.barriers[0];
   if (all.arrived > 0 && all.arrived == block.alive) open(all);
-  if (block.alive == 0) leave(self->fiber);
+  if (block.alive == 0) {
+    if (!block.bulk_copies.empty()) {
+      fail(FaultKind::kInFlight, *self, self->waits_at,
+           [] { return std::string("the block ends with bulk copies under way"); });
+    }
+    leave(self->fiber);
+  }
   Thread* chosen = next();
   if (chosen == nullptr) {
     note_deadlock();
@@ -201,7 +207,15 @@ void Machine::note_deadlock() {
   }
 }
 
+// Bulk copies arrive only when nothing else can go on: as late as they may.
 Thread* Machine::next() {
+  for (;;) {
+    if (Thread* thread = ready_thread()) return thread;
+    if (!deliver_bulk_copy()) return nullptr;
+  }
+}
+
+Thread* Machine::ready_thread() {
   const size_t count = ready_.size() - head_;
   if (count == 0) return nullptr;
   if (options_.order == Order::kLifo) {

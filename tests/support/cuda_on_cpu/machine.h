@@ -67,6 +67,22 @@ struct Barrier {
   RaceDetector::Clock clock;
 };
 
+// An mbarrier: a phase ends when all arrivals and all bytes of its bulk copies have come.
+struct MBarrier {
+  uint32_t arrivals = 0, missing = 0;  // a phase's, and those not come
+  int64_t missing_bytes = 0;
+  uint32_t parity = 0;  // of the phase under way
+  std::vector<Thread*> waiting;
+  RaceDetector::Clock clock, last_clock;  // of this phase, of the one before
+};
+
+struct BulkCopy {
+  uint32_t offset;
+  const void* source;
+  uint32_t bytes;
+  uint32_t barrier;  // its offset in shared memory
+};
+
 struct Block {
   static constexpr int kBarriers = 16;
   Machine* machine = nullptr;
@@ -77,6 +93,8 @@ struct Block {
   std::vector<Thread> threads;
   std::vector<Warp> warps;
   Barrier barriers[kBarriers];
+  std::unordered_map<uint32_t, MBarrier> mbarriers;  // by offset in shared memory
+  std::vector<BulkCopy> bulk_copies;                 // under way
   std::unique_ptr<RaceDetector> races;
   std::vector<const void*> unreleased;  // its words in message buffers
 };
@@ -116,6 +134,12 @@ class Machine {
   // The current thread counts at the barrier, but does not wait.
   void barrier_arrive(uint32_t id, uint32_t count, Where where);
 
+  // mbarriers of the current thread's block; see mbarrier.cc.
+  void mbarrier_init(uint32_t offset, uint32_t arrivals, Where where);
+  void mbarrier_arrive(uint32_t offset, uint32_t bytes, Where where);
+  void mbarrier_wait(uint32_t offset, uint32_t parity, Where where);
+  void start_bulk_copy(const BulkCopy& copy, Where where);
+
   // The lanes of `mask` meet; the last one runs work(warp, mask) for all.
   template <class Work>
   void meet(const char* instruction, uint32_t mask, void* arguments, Where where, Work work) {
@@ -144,6 +168,10 @@ class Machine {
   [[noreturn]] void leave(Fiber& from);
   void wait_here();
   Thread* next();
+  Thread* ready_thread();
+  bool deliver_bulk_copy();
+  MBarrier& mbarrier_at(uint32_t offset, Where where);
+  void end_phase_if_complete(MBarrier& barrier);
   bool arrive(const char* instruction, uint32_t mask, void* arguments, Where where);
   void release_lanes(Warp& warp, uint32_t lanes);
   Barrier& barrier_of_block(uint32_t id);

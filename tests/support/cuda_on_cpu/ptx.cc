@@ -22,7 +22,7 @@ void copy_async(uint32_t offset, const void* source, uint32_t bytes, bool zero, 
   Machine& machine = *block.machine;
   if (!zero) global_read(source, bytes, where);
   machine.note(AccessKind::kSharedWrite, offset, bytes, where);
-  std::memset(shared_target(offset, bytes, where), 0xff, bytes);
+  std::memset(shared_target(offset, bytes, bytes, where), 0xff, bytes);
   if (machine.options().find_races) {
     machine.check(block.races->copy_starts(self.index, offset, bytes), self, true, where);
   }
@@ -128,6 +128,12 @@ void mma_k256(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], B
     }
     ++machine.counters().mma;
   });
+}
+
+void fence_proxy(Where where) {
+  Block& block = *current->block;
+  if (!block.machine->on(SiteKind::kProxyFence, where)) return;
+  block.races->fence_proxy(current->index);
 }
 
 uint32_t lop3(uint32_t a, uint32_t b, uint32_t c, uint32_t table) {

@@ -22,6 +22,8 @@ enum class BitOp : uint8_t { kAnd, kXor };
 void mma_k256(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], BitOp op,
               Where where);
 
+void fence_proxy(Where where);
+
 uint32_t lop3(uint32_t a, uint32_t b, uint32_t c, uint32_t table);
 int32_t atomic_add_acquire_release(int32_t* p, int32_t value, Where where);
 
@@ -46,6 +48,28 @@ template <int kOpenGroups>
 void cp_async_wait(Where where = Where::here()) {
   emulator::wait_for_copies(kOpenGroups, where);
 }
+
+inline void mbarrier_init(Shared<uint64_t> barrier, uint32_t arrivals,
+                          Where where = Where::here()) {
+  emulator::current->block->machine->mbarrier_init(barrier.offset(), arrivals, where);
+}
+inline void mbarrier_arrive(Shared<uint64_t> barrier, Where where = Where::here()) {
+  emulator::current->block->machine->mbarrier_arrive(barrier.offset(), 0, where);
+}
+inline void mbarrier_arrive_expect(Shared<uint64_t> barrier, uint32_t bytes,
+                                   Where where = Where::here()) {
+  emulator::current->block->machine->mbarrier_arrive(barrier.offset(), bytes, where);
+}
+inline void mbarrier_wait(Shared<uint64_t> barrier, uint32_t parity, Where where = Where::here()) {
+  emulator::current->block->machine->mbarrier_wait(barrier.offset(), parity, where);
+}
+template <class T>
+void cp_async_bulk(Shared<T> to, const void* from, uint32_t bytes, Shared<uint64_t> barrier,
+                   Where where = Where::here()) {
+  emulator::current->block->machine->start_bulk_copy({to.offset(), from, bytes, barrier.offset()},
+                                                     where);
+}
+inline void fence_proxy_async(Where where = Where::here()) { emulator::fence_proxy(where); }
 
 template <class T>
 void ldmatrix_x4(uint32_t (&r)[4], Shared<T> row, Where where = Where::here()) {
