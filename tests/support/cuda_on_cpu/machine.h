@@ -108,7 +108,6 @@ class Machine {
   Report run();
 
   const cuda::Launch& shape() const { return launch_; }
-  const Options& options() const { return options_; }
   Counters& counters() { return report_.counters; }
   // The current thread's access, for the counters.
   void note(AccessKind kind, uint64_t address, size_t bytes, Where where);

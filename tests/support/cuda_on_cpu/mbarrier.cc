@@ -31,7 +31,7 @@ void Machine::end_phase_if_complete(MBarrier& barrier) {
   barrier.parity ^= 1;
   barrier.last_clock = std::exchange(barrier.clock, {});
   for (Thread* thread : barrier.waiting) {
-    if (options_.find_races) thread->block->races->take(thread->index, barrier.last_clock);
+    thread->block->races->take(thread->index, barrier.last_clock);
     ready_.push_back(thread);
   }
   barrier.waiting.clear();
@@ -47,7 +47,7 @@ void Machine::mbarrier_arrive(uint32_t offset, uint32_t bytes, Where where) {
   }
   --barrier.missing;
   barrier.missing_bytes += bytes;
-  if (options_.find_races) current->block->races->give(current->index, barrier.clock);
+  current->block->races->give(current->index, barrier.clock);
   end_phase_if_complete(barrier);
 }
 
@@ -57,7 +57,7 @@ void Machine::mbarrier_wait(uint32_t offset, uint32_t parity, Where where) {
   MBarrier& barrier = mbarrier_at(offset, where);
   Thread* self = current;
   if (barrier.parity != parity) {  // that phase has ended
-    if (options_.find_races && !barrier.last_clock.empty()) {
+    if (!barrier.last_clock.empty()) {
       self->block->races->take(self->index, barrier.last_clock);
     }
     return;
@@ -75,18 +75,15 @@ void Machine::start_bulk_copy(const BulkCopy& copy, Where where) {
          [&] { return "a bulk copy of " + std::to_string(copy.bytes) + " bytes"; });
   }
   mbarrier_at(copy.barrier, where);
-  if (options_.find_races && !block.races->fenced(copy.barrier, 8)) {
+  if (!block.races->fenced(copy.barrier, 8)) {
     fail(FaultKind::kStale, *current, where, [] {
       return std::string("no fence_proxy_async between the mbarrier's init and the copy");
     });
   }
   global_read_bulk(copy.source, copy.bytes, where);
   std::memset(shared_target(copy.offset, copy.bytes, 16, where), 0xff, copy.bytes);
-  if (options_.find_races) {
-    check(block.races->copy_starts(current->index, copy.offset, copy.bytes), *current, true, where);
-  }
+  check(block.races->copy_starts(current->index, copy.offset, copy.bytes), *current, true, where);
   block.bulk_copies.push_back(copy);
-  ++report_.counters.async_copies;
 }
 
 // One copy, of any block, arrives: the oldest, the newest or any, as threads go.
@@ -105,9 +102,7 @@ bool Machine::deliver_bulk_copy() {
   copies.erase(copies.begin() + static_cast<ptrdiff_t>(index));
   std::memcpy(block.shared.data() + copy.offset, copy.source, copy.bytes);
   MBarrier& barrier = block.mbarriers.at(copy.barrier);
-  if (options_.find_races) {
-    block.races->bulk_copy_lands(copy.offset, copy.bytes, barrier.clock);
-  }
+  block.races->bulk_copy_lands(copy.offset, copy.bytes, barrier.clock);
   barrier.missing_bytes -= copy.bytes;
   end_phase_if_complete(barrier);
   return true;

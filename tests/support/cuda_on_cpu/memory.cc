@@ -45,9 +45,7 @@ const std::byte* shared_read(size_t offset, size_t bytes, Where where) {
   check_shared(offset, bytes, bytes, where);
   Block& block = *current->block;
   block.machine->note(AccessKind::kSharedRead, offset, bytes, where);
-  if (block.machine->options().find_races) {
-    block.machine->check(block.races->read(current->index, offset, bytes), *current, false, where);
-  }
+  block.machine->check(block.races->read(current->index, offset, bytes), *current, false, where);
   return block.shared.data() + offset;
 }
 
@@ -55,9 +53,7 @@ std::byte* shared_write(size_t offset, size_t bytes, Where where) {
   check_shared(offset, bytes, bytes, where);
   Block& block = *current->block;
   block.machine->note(AccessKind::kSharedWrite, offset, bytes, where);
-  if (block.machine->options().find_races) {
-    block.machine->check(block.races->write(current->index, offset, bytes), *current, true, where);
-  }
+  block.machine->check(block.races->write(current->index, offset, bytes), *current, true, where);
   return block.shared.data() + offset;
 }
 

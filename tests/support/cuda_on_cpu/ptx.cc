@@ -23,11 +23,8 @@ void copy_async(uint32_t offset, const void* source, uint32_t bytes, bool zero, 
   if (!zero) global_read(source, bytes, where);
   machine.note(AccessKind::kSharedWrite, offset, bytes, where);
   std::memset(shared_target(offset, bytes, bytes, where), 0xff, bytes);
-  if (machine.options().find_races) {
-    machine.check(block.races->copy_starts(self.index, offset, bytes), self, true, where);
-  }
+  machine.check(block.races->copy_starts(self.index, offset, bytes), self, true, where);
   self.async.copies.push_back({offset, zero ? nullptr : source, bytes});
-  ++machine.counters().async_copies;
 }
 
 void commit_copies() {
@@ -52,9 +49,7 @@ void wait_for_copies(uint32_t open_groups, Where where) {
     } else {
       std::memcpy(to, copy.source, copy.bytes);
     }
-    if (block.machine->options().find_races) {
-      block.races->copy_lands(self.index, copy.offset, copy.bytes);
-    }
+    block.races->copy_lands(self.index, copy.offset, copy.bytes);
   }
   async.copies.erase(async.copies.begin(), async.copies.begin() + static_cast<ptrdiff_t>(landing));
   async.groups.erase(async.groups.begin(),
