@@ -67,6 +67,7 @@ void Machine::note(AccessKind kind, uint64_t address, size_t bytes, Where where)
 }
 
 Report Machine::run() {
+  CHECK(options_.resident_blocks > 0, "no block may run");
   const uint64_t total = uint64_t{launch_.grid.x} * launch_.grid.y * launch_.grid.z;
   uint64_t started = 0;
   while (!failed_ && (started < total || !blocks_.empty())) {
@@ -75,6 +76,10 @@ Report Machine::run() {
     }
     // Comes back when a block has ended, or at a fault.
     current = next();
+    if (current == nullptr) {
+      note_deadlock();
+      break;
+    }
     Fiber::switch_between(main_, current->fiber);
     std::erase_if(blocks_, [&](const std::unique_ptr<Block>& block) {
       if (block->alive > 0) return false;

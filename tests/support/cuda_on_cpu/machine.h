@@ -2,8 +2,10 @@
 // launch. Everything here is called from the fiber of the current thread, or by run().
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -47,6 +49,22 @@ struct Thread {
   AsyncCopies async;
 };
 
+// wgmma instructions of a warp: their results come when it waits for them.
+struct WgmmaQueue {
+  struct Operation {
+    std::array<float*, 32> d;  // of each lane, in its registers
+    std::array<std::array<uint32_t, 4>, 32> a;
+    uint64_t b;  // descriptor
+    int32_t n;
+    Where where;
+  };
+  std::vector<Operation> operations;
+  std::vector<size_t> groups;  // how many were issued when each open group was committed
+  bool fenced = false;         // since the last wait
+  // Accumulators on their way: what they will be. Their registers hold poison.
+  std::map<float*, std::vector<std::array<float, 32>>> sums;  // by lane 0's d: [n / 2][lane]
+};
+
 struct Warp {
   // Lanes that have come to one warp instruction.
   struct Meeting {
@@ -58,6 +76,7 @@ struct Warp {
   uint32_t alive = 0;
   std::vector<Meeting> meetings;  // with disjoint masks
   AccessCounter accesses;
+  WgmmaQueue wgmma;
 };
 
 struct Barrier {

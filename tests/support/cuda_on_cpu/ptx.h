@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/wgmma_layout.h"
 #include "tests/support/cuda_on_cpu/machine.h"
 #include "tests/support/cuda_on_cpu/memory.h"
 
@@ -23,6 +24,11 @@ void mma_k256(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], B
               Where where);
 
 void fence_proxy(Where where);
+
+void wgmma_fence(Where where);
+void wgmma_f16(float* d, const uint32_t (&a)[4], uint64_t b, int32_t n, Where where);
+void wgmma_commit(Where where);
+void wgmma_wait(uint32_t open_groups, Where where);
 
 uint32_t lop3(uint32_t a, uint32_t b, uint32_t c, uint32_t table);
 int32_t atomic_add_acquire_release(int32_t* p, int32_t value, Where where);
@@ -95,6 +101,22 @@ inline void mma_m16n8k256_and(int32_t (&d)[4], const uint32_t (&a)[4], const uin
 inline void mma_m16n8k256_xor(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                               Where where = Where::here()) {
   emulator::mma_k256(d, a, b, emulator::BitOp::kXor, where);
+}
+
+template <class T>
+uint64_t wgmma_descriptor(Shared<T> start, uint32_t leading_bytes, uint32_t stride_bytes,
+                          WgmmaSwizzle swizzle) {
+  return wgmma_descriptor_of(start.offset(), leading_bytes, stride_bytes, swizzle);
+}
+inline void wgmma_fence(Where where = Where::here()) { emulator::wgmma_fence(where); }
+inline void wgmma_commit(Where where = Where::here()) { emulator::wgmma_commit(where); }
+template <int kOpenGroups>
+void wgmma_wait(Where where = Where::here()) {
+  emulator::wgmma_wait(kOpenGroups, where);
+}
+inline void wgmma_m64n128k16_f16(float (&d)[64], const uint32_t (&a)[4], uint64_t b,
+                                 Where where = Where::here()) {
+  emulator::wgmma_f16(d, a, b, 128, where);
 }
 
 template <uint32_t kTable>
