@@ -17,8 +17,10 @@ DELTAD_DEVICE void linear_decode(const LinearParams& p) {
   const int32_t lane = block.lane, group = lane / 4, pair = lane % 4;
   Stream<kRows, kLevels> stream(p, block);
 
-  // The first pieces are of the base: they set out before the rows are looked at.
+  // The first pieces are of the base: they set out before the rows are looked at, or the kernel
+  // before has ended.
   for (int i = 0; i < kChunkSteps - 1; ++i) stream.copy();
+  wait_for_previous_kernel();
   RowBits<kLevels> bits{};
   if (kLevels > 0) {
     bits = block.look_at_rows(p);
@@ -84,6 +86,8 @@ DELTAD_DEVICE void linear_decode(const LinearParams& p) {
       }
     }
   }
+
+  let_next_kernel_start();
 
   // The block's sums, laid out by rows in the ring's memory: base, then each level.
   const Shared<float> base_sums = shared_cast<float>(block.ring);

@@ -12,6 +12,22 @@ DELTAD_DEVICE uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
+// A kernel may be launched so that it starts before the one before it has ended (sm_90 and later;
+// elsewhere these do nothing). Until it has waited, it may only read what never changes in a step:
+// weights, not activations, tables of the batch or its own output. Every thread waits for itself.
+DELTAD_DEVICE void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// The next kernel may start once all blocks have said so; its wait is still for the end of this
+// one.
+DELTAD_DEVICE void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
 // Copies 16 aligned bytes from global to shared memory, past L1. They are there for this thread
 // once it has waited for the copy's group, for others after a barrier too.
 DELTAD_DEVICE void cp_async_16(void* to, const void* from) {

@@ -65,6 +65,7 @@ DecodeCase::DecodeCase(WeightShape shape, uint32_t seed) : shape_(std::move(shap
     EXPECT_TRUE(report.ok()) << report.text();
     parts_.push_back(std::move(w));
   }
+  tiles_->set_access(Access::kRead);
 }
 
 int32_t DecodeCase::add_variant(int32_t levels, double alpha, bool one_alpha) {
@@ -100,6 +101,7 @@ int32_t DecodeCase::add_variant(int32_t levels, double alpha, bool one_alpha) {
       level.signs.push_back(std::move(signs));
       level.alpha.push_back(std::move(alphas));
     }
+    level.tiles->set_access(Access::kRead);
     for (float& a : fused) a = std::isnan(a) ? 0.0f : a;
     level.device_alpha = std::make_unique<DeviceBuffer<float>>("alpha", fused);
     alpha /= 3;  // the next level's residual is smaller
@@ -126,6 +128,8 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
   const int32_t m = groups.back().end_row, columns = shape_.columns, outputs = shape_.outputs();
   const auto rows = static_cast<size_t>(m);
   Run run;
+  emulator::Options options = call.options;
+  options.overlaps_previous = true;
 
   const int32_t stride = (columns + 7) / 8 * 8;
   std::vector<uint16_t> x_bits(rows * static_cast<size_t>(stride), 0);
@@ -135,7 +139,7 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
           f32_to_bf16(x[r * static_cast<size_t>(columns) + c]);
     }
   }
-  const DeviceBuffer<uint16_t> x_buffer("x", x_bits);
+  const DeviceBuffer<uint16_t> x_buffer("x", x_bits, Access::kFresh);
 
   int32_t levels = 0;
   RowGroups table{};
@@ -146,7 +150,8 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
           std::max(levels, static_cast<int32_t>(variants_[static_cast<size_t>(group.slot)].size()));
     }
   }
-  const DeviceBuffer<RowGroups> group_buffer("groups", std::vector<RowGroups>{table});
+  const DeviceBuffer<RowGroups> group_buffer("groups", std::vector<RowGroups>{table},
+                                             Access::kFresh);
   std::vector<SignSlot> slot_values;
   for (const auto& variant : variants_) {
     SignSlot slot{};
@@ -156,7 +161,7 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
     }
     slot_values.push_back(slot);
   }
-  const DeviceBuffer<SignSlot> slots("slots", slot_values);
+  const DeviceBuffer<SignSlot> slots("slots", slot_values, Access::kFresh);
 
   const DeviceBuffer<uint4> planes("planes", static_cast<size_t>(planes_size(m, columns)),
                                    Access::kWrite);
@@ -165,7 +170,7 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
   if (levels > 0) {
     const SignPlanesParams p = {x_buffer.data(), planes.data(), scale.data(), sum.data(), stride, m,
                                 columns};
-    run.report = launch(deltad_sign_planes, sign_planes_launch(p), p, call.options);
+    run.report = launch(deltad_sign_planes, sign_planes_launch(p), p, options);
     if (!run.report.ok()) return run;
   }
 
@@ -211,7 +216,7 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
       {"deltad_linear_r32", deltad_linear_r32},
       {"deltad_linear_r32_signs1", deltad_linear_r32_signs1},
       {"deltad_linear_r32_signs2", deltad_linear_r32_signs2}};
-  Report report = launch(by_name.at(kernel.name), shape, p, call.options);
+  Report report = launch(by_name.at(kernel.name), shape, p, options);
   report.sites.insert(report.sites.end(), run.report.sites.begin(), run.report.sites.end());
   run.report = std::move(report);
   if (!run.report.ok()) return run;

@@ -23,6 +23,9 @@ struct Options {
   uint32_t resident_blocks = 1;     // that run at the same time
   std::vector<SiteId> off = {};     // switched off in this launch
   std::vector<SiteId> weaker = {};  // waits for a group of copies, or a phase, less
+  // The kernel may start before the one before it has ended, and must wait before it touches any
+  // buffer but inputs that never change in a step.
+  bool overlaps_previous = false;
   bool count_accesses = false;
 };
 

@@ -42,6 +42,7 @@ struct Thread {
   uint32_t index = 0, lane = 0;
   uint3 id{};
   bool exited = false;
+  bool previous_ended = false;  // it has waited for the kernel before
   // The barrier or warp instruction that it is in.
   const char* waits_in = "";
   Where waits_at;
@@ -166,6 +167,8 @@ class Machine {
     work(*self->warp, mask);
     release_lanes(*self->warp, mask & ~(1u << self->lane));
   }
+
+  bool may_touch_step() const { return current->previous_ended || !options_.overlaps_previous; }
 
   // A word in a message buffer.
   void note_message_store(const void* word);

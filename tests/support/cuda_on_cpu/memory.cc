@@ -39,6 +39,14 @@ const GlobalRange& check_global(const void* address, size_t bytes, size_t alignm
   return *range;
 }
 
+void check_previous(const GlobalRange& range, Where where) {
+  Machine& machine = *current->block->machine;
+  if (range.access == Access::kRead || machine.may_touch_step()) return;
+  machine.fail(FaultKind::kStale, *current, where, [&] {
+    return "touches " + range.name + " before it has waited for the kernel before";
+  });
+}
+
 }  // namespace
 
 const std::byte* shared_read(size_t offset, size_t bytes, Where where) {
@@ -64,6 +72,7 @@ std::byte* shared_target(size_t offset, size_t bytes, size_t alignment, Where wh
 
 void global_read(const void* address, size_t bytes, Where where) {
   const GlobalRange& range = check_global(address, bytes, bytes, where);
+  check_previous(range, where);
   current->block->machine->note(AccessKind::kGlobalRead, reinterpret_cast<uint64_t>(address), bytes,
                                 where);
   if (range.access != Access::kMessage) return;
@@ -75,7 +84,8 @@ void global_read(const void* address, size_t bytes, Where where) {
 void global_write(void* address, size_t bytes, Where where) {
   const GlobalRange& range = check_global(address, bytes, bytes, where);
   Machine& machine = *current->block->machine;
-  if (range.access == Access::kRead) {
+  check_previous(range, where);
+  if (range.access == Access::kRead || range.access == Access::kFresh) {
     machine.fail(FaultKind::kGlobalBounds, *current, where,
                  [&] { return "a write to " + range.name + ", which is read only"; });
   }
@@ -86,7 +96,7 @@ void global_write(void* address, size_t bytes, Where where) {
 }
 
 void global_read_bulk(const void* address, size_t bytes, Where where) {
-  check_global(address, bytes, 16, where);
+  check_previous(check_global(address, bytes, 16, where), where);
 }
 
 bool guard(bool condition, Where where) {

@@ -14,6 +14,12 @@ constexpr uint32_t kAllLanes = 0xffffffffu;
 
 }  // namespace
 
+void wait_for_previous_kernel(Where where) {
+  if (!current->block->machine->on(SiteKind::kWait, where)) return;
+  if (current->block->machine->weaker(SiteKind::kWait, where)) return;
+  current->previous_ended = true;
+}
+
 // A copy takes its target away at once and delivers when the thread waits: as early and as late as
 // it may.
 void copy_async(uint32_t offset, const void* source, uint32_t bytes, bool zero, Where where) {

@@ -9,6 +9,8 @@
 
 namespace deltad::emulator {
 
+void wait_for_previous_kernel(Where where);
+
 void copy_async(uint32_t offset, const void* source, uint32_t bytes, bool zero, Where where);
 void commit_copies();
 void wait_for_copies(uint32_t open_groups, Where where);
@@ -36,6 +38,11 @@ int32_t atomic_add_acquire_release(int32_t* p, int32_t value, Where where);
 }  // namespace deltad::emulator
 
 namespace deltad::cuda {
+
+inline void wait_for_previous_kernel(Where where = Where::here()) {
+  emulator::wait_for_previous_kernel(where);
+}
+inline void let_next_kernel_start() {}
 
 template <class T>
 void cp_async_16(Shared<T> to, const void* from, Where where = Where::here()) {
