@@ -1,18 +1,10 @@
 #include "kernels/cuda/attention_decode.h"
 #include "kernels/cuda/attention_tiles.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/split_bf16.h"
 
 namespace deltad::cuda {
 namespace {
-
-// Two floats as pairs of bf16: rounded, and what rounding left over.
-struct SplitPair {
-  uint32_t upper, lower;
-};
-DELTAD_DEVICE SplitPair split(float a, float b) {
-  const uint32_t upper = pack_bf16x2(a, b);
-  return {upper, pack_bf16x2(a - low_bf16(upper), b - high_bf16(upper))};
-}
 
 template <int kDim>
 struct Decode {
@@ -57,8 +49,8 @@ struct Decode {
                                                           (first_head + head) * p.head_dim + dim));
         }
       }
-      const SplitPair a = split(__fmul_rn(q.x, p.scale), __fmul_rn(q.y, p.scale));
-      const SplitPair b = split(__fmul_rn(q.z, p.scale), __fmul_rn(q.w, p.scale));
+      const SplitPair a = split_bf16(__fmul_rn(q.x, p.scale), __fmul_rn(q.y, p.scale));
+      const SplitPair b = split_bf16(__fmul_rn(q.z, p.scale), __fmul_rn(q.w, p.scale));
       store_shared(query + (32 * i + lane), make_uint4(a.upper, a.lower, b.upper, b.lower));
     }
   }
@@ -121,7 +113,7 @@ struct Decode {
       for (int32_t half = 0; half < 2; ++half) {
         const float first = exp2f(weights[half][0] - top), second = exp2f(weights[half][1] - top);
         sum = __fadd_rn(sum, __fadd_rn(first, second));
-        const SplitPair pair = split(first, second);
+        const SplitPair pair = split_bf16(first, second);
         a[2 * half] = pair.upper;
         a[2 * half + 1] = pair.lower;
       }

@@ -10,6 +10,7 @@
 
 #define DELTAD_DEVICE __device__ __forceinline__
 #define DELTAD_UNROLL _Pragma("unroll")
+#define DELTAD_ROLLED _Pragma("unroll 1")
 
 namespace deltad::cuda {
 
@@ -60,6 +61,7 @@ DELTAD_DEVICE bool in_bounds(bool condition) { return condition; }
 
 #define DELTAD_DEVICE inline
 #define DELTAD_UNROLL
+#define DELTAD_ROLLED
 
 #endif
 
