@@ -40,6 +40,10 @@ template <class T>
 DELTAD_DEVICE void store_shared(T* p, typename SameType<T>::Type value) {
   *p = value;
 }
+// An atomic sum; returns what was there before.
+DELTAD_DEVICE uint32_t atomic_add_shared(uint32_t* p, uint32_t value) {
+  return atomicAdd(p, value);
+}
 template <class T>
 DELTAD_DEVICE T load_global(const T* p) {
   return *p;
