@@ -30,6 +30,7 @@ struct Decode {
     const int32_t in_group = static_cast<int32_t>(blockIdx.y) % tiles * kHeadTile;
     first_head = kv_head * group + in_group;
     heads = group - in_group < kHeadTile ? group - in_group : kHeadTile;
+    wait_for_previous_kernel();
     length = load_global(&p.places[row].position) + 1;
     segments = (length + kSegment - 1) / kSegment;
     query = dynamic_shared<uint4>();
@@ -196,6 +197,7 @@ struct Decode {
     load_query();
     __syncthreads();
     attend(segment);
+    let_next_kernel_start();
     __syncthreads();
     constexpr int32_t kPairs = kDim / 2;
     constexpr auto kStride = static_cast<int32_t>(kAttentionThreads);

@@ -24,6 +24,7 @@ struct Prefill {
     warp = thread / 32;
     head = static_cast<int32_t>(blockIdx.x);
     kv_head = head / (p.heads / p.kv_heads);
+    wait_for_previous_kernel();
     // The longest first: small blocks fill up the end.
     const PrefillTile* own = p.tiles + (p.tile_count - 1 - static_cast<int32_t>(blockIdx.y));
     tile = {load_global(&own->first_row), load_global(&own->rows),
@@ -154,6 +155,7 @@ struct Prefill {
       __syncthreads();
     }
 
+    let_next_kernel_start();
     DELTAD_UNROLL
     for (int32_t h = 0; h < 2; ++h) {
       const float all = sum_of_row(sum[h]);

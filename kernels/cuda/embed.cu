@@ -27,6 +27,8 @@ DELTAD_DEVICE float2 low_rank_pair(const LowRankSlot* slot, int32_t id, int32_t 
 
 extern "C" __global__ void __launch_bounds__(kEmbedThreads) deltad_embed(EmbedParams p) {
   const auto row = static_cast<int32_t>(blockIdx.x);
+  wait_for_previous_kernel();
+  let_next_kernel_start();
   const int32_t id = load_global(p.ids + row);
   const void* table = p.table;
   const LowRankSlot* factors = nullptr;

@@ -56,6 +56,8 @@ extern "C" __global__ void __launch_bounds__(kExpandThreads)
     deltad_low_rank_expand(LowRankExpandParams p) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, group = lane / 4, four = lane % 4;
   const auto tile = static_cast<int32_t>(blockIdx.x * kExpandWarps + threadIdx.x / 32);
+  wait_for_previous_kernel();
+  let_next_kernel_start();
   const LowRankRows own = low_rank_rows(p.groups, p.slots);
   if (own.first >= own.end) return;
   const Factors factors = factors_of(own.slot, tile);

@@ -21,6 +21,8 @@ extern "C" __global__ void __launch_bounds__(kShrinkThreads)
   const int32_t splits = low_rank_splits(p.columns);
   const int32_t split = static_cast<int32_t>(blockIdx.x) % splits;
   const int32_t rank0 = static_cast<int32_t>(blockIdx.x) / splits * kShrinkRanks;
+  wait_for_previous_kernel();
+  let_next_kernel_start();
   const LowRankRows own = low_rank_rows(p.groups, p.slots);
   if (own.first >= own.end) return;
   const int32_t ranks = load_global(&own.slot->ranks);

@@ -53,6 +53,8 @@ DELTAD_DEVICE void append_value(uint16_t* part, int32_t token, int32_t dim, int3
 extern "C" __global__ void __launch_bounds__(kRopeAppendThreads)
     deltad_rope_append(RopeAppendParams p) {
   const auto row = static_cast<int32_t>(blockIdx.x);
+  wait_for_previous_kernel();
+  let_next_kernel_start();
   const int32_t position = load_global(&p.places[row].position);
   const int32_t block =
       load_global(p.block_table + load_global(&p.places[row].first_block) + position / kKvTokens);

@@ -83,7 +83,8 @@ class AttentionCase {
     using emulator::DeviceBuffer;
     const Inputs in(*this, first, end);
     DeviceBuffer<RowPlace> places(
-        "places", std::vector<RowPlace>(places_.begin() + first, places_.begin() + end));
+        "places", std::vector<RowPlace>(places_.begin() + first, places_.begin() + end),
+        Access::kFresh);
     int32_t segments = 1;
     for (const RowPlace& place : places.values()) {
       segments = std::max(segments, place.position / kSegment + 1);
@@ -131,7 +132,7 @@ class AttentionCase {
         tiles.push_back({row - first, 1, places_[at].position, places_[at].first_block});
       }
     }
-    DeviceBuffer<PrefillTile> tile_buffer("tiles", tiles);
+    DeviceBuffer<PrefillTile> tile_buffer("tiles", tiles, Access::kFresh);
     DeviceBuffer<uint16_t> out("out", static_cast<size_t>((end - first) * out_columns()),
                                Access::kWrite);
     const AttentionPrefillParams p = {in.qkv.data(),
@@ -179,10 +180,12 @@ class AttentionCase {
  private:
   struct Inputs {
     Inputs(const AttentionCase& c, int32_t first, int32_t end)
-        : qkv("qkv", std::vector<float>(c.qkv_.begin() + first * c.columns(),
-                                        c.qkv_.begin() + end * c.columns())),
-          block_table("block table", c.block_table_),
-          cache("cache", c.cache_) {}
+        : qkv("qkv",
+              std::vector<float>(c.qkv_.begin() + first * c.columns(),
+                                 c.qkv_.begin() + end * c.columns()),
+              emulator::Access::kFresh),
+          block_table("block table", c.block_table_, emulator::Access::kFresh),
+          cache("cache", c.cache_, emulator::Access::kFresh) {}
     emulator::DeviceBuffer<float> qkv;
     emulator::DeviceBuffer<int32_t> block_table;
     emulator::DeviceBuffer<uint16_t> cache;

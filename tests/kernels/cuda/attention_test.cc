@@ -5,6 +5,7 @@
 
 #include "tests/kernels/cuda/attention_case.h"
 #include "tests/kernels/cuda/mutations.h"
+#include "tests/kernels/cuda/overlapping.h"
 #include "tests/support/cuda_on_cpu/launch.h"
 
 namespace deltad::cuda {
@@ -46,7 +47,8 @@ void (*kernel_of(const std::string_view name,
 }
 
 auto emulated(const Options& options, Report* report) {
-  return [options, report](const char* name, const Launch& shape, const auto& p) {
+  return [options = overlapping(options), report](const char* name, const Launch& shape,
+                                                  const auto& p) {
     *report = emulator::launch(kernel_of(name, p), shape, p, options);
   };
 }
@@ -123,17 +125,17 @@ TEST_P(AttentionPrefill, RowsAreTheSameBitsInEveryChunkAndTile) {
   }
 }
 
-TEST(AttentionDecodeMutations, EachIsCaught) {
+TEST(AttentionDecodeSites, AllMatter) {
   const AttentionCase c(3, 1, 80, {{21, 1}, {300, 1}});
-  expect_mutations_caught(12, [&](Options options, Report* report) {
+  expect_every_site_matters([&](Options options, Report* report) {
     options.resident_blocks = 2;
     return c.decode(0, c.rows(), emulated(options, report), 1);
   });
 }
 
-TEST(AttentionPrefillMutations, EachIsCaught) {
+TEST(AttentionPrefillSites, AllMatter) {
   const AttentionCase c(3, 1, 80, {{70, 70}, {5, 5}, {150, 10}});
-  expect_mutations_caught(9, [&](const Options& options, Report* report) {
+  expect_every_site_matters([&](const Options& options, Report* report) {
     return c.prefill(0, c.rows(), emulated(options, report));
   });
 }

@@ -85,9 +85,9 @@ struct EmbedCase {
     factors.a_stride = a_stride;
     DeviceBuffer<LowRankSlot> low_rank("low rank",
                                        std::vector<LowRankSlot>{LowRankSlot{}, factors, factors});
-    DeviceBuffer<RowGroups> group_buffer("groups", std::vector<RowGroups>{some});
-    DeviceBuffer<int32_t> id_buffer("ids",
-                                    std::vector<int32_t>(ids.begin() + first, ids.begin() + end));
+    DeviceBuffer<RowGroups> group_buffer("groups", std::vector<RowGroups>{some}, Access::kFresh);
+    DeviceBuffer<int32_t> id_buffer(
+        "ids", std::vector<int32_t>(ids.begin() + first, ids.begin() + end), Access::kFresh);
     DeviceBuffer<float> out("out", static_cast<size_t>((end - first) * columns), Access::kWrite);
     const EmbedParams p = {base.data(),      slots.data(), low_rank.data(), group_buffer.data(),
                            id_buffer.data(), out.data(),   columns,         end - first,

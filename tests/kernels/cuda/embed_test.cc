@@ -3,6 +3,7 @@
 
 #include "tests/kernels/cuda/embed_case.h"
 #include "tests/kernels/cuda/mutations.h"
+#include "tests/kernels/cuda/overlapping.h"
 #include "tests/support/cuda_on_cpu/launch.h"
 
 namespace deltad::cuda {
@@ -16,7 +17,8 @@ using emulator::Order;
 using emulator::Report;
 
 auto emulated(const Options& options, Report* report) {
-  return [options, report](const char*, const Launch& shape, const EmbedParams& p) {
+  return [options = overlapping(options), report](const char*, const Launch& shape,
+                                                  const EmbedParams& p) {
     *report = emulator::launch(deltad_embed, shape, p, options);
   };
 }
@@ -45,9 +47,9 @@ TEST_P(Embed, RowsAloneAreTheSameBits) {
   }
 }
 
-TEST(EmbedMutations, EachIsCaught) {
+TEST(EmbedSites, AllMatter) {
   const EmbedCase c(50);
-  expect_mutations_caught(2, [&](const Options& options, Report* report) {
+  expect_every_site_matters([&](const Options& options, Report* report) {
     return c.run(0, c.rows(), emulated(options, report));
   });
 }

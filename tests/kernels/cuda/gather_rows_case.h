@@ -21,8 +21,8 @@ struct GatherRowsCase {
   std::vector<float> run(LaunchKernel launch) const {
     using emulator::Access;
     using emulator::DeviceBuffer;
-    DeviceBuffer<float> x_buffer("x", x);
-    DeviceBuffer<int32_t> row_buffer("rows", rows);
+    DeviceBuffer<float> x_buffer("x", x, Access::kFresh);
+    DeviceBuffer<int32_t> row_buffer("rows", rows, Access::kFresh);
     DeviceBuffer<float> out("out", rows.size() * static_cast<size_t>(columns), Access::kWrite);
     const GatherRowsParams p = {x_buffer.data(), row_buffer.data(),
                                 out.data(),      columns,

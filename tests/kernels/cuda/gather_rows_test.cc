@@ -3,6 +3,7 @@
 
 #include "tests/kernels/cuda/gather_rows_case.h"
 #include "tests/kernels/cuda/mutations.h"
+#include "tests/kernels/cuda/overlapping.h"
 #include "tests/support/cuda_on_cpu/launch.h"
 
 namespace deltad::cuda {
@@ -12,7 +13,8 @@ extern "C" void deltad_gather_rows(GatherRowsParams p);
 namespace {
 
 auto emulated(const emulator::Options& options, emulator::Report* report) {
-  return [options, report](const char*, const Launch& shape, const GatherRowsParams& p) {
+  return [options = overlapping(options), report](const char*, const Launch& shape,
+                                                  const GatherRowsParams& p) {
     *report = emulator::launch(deltad_gather_rows, shape, p, options);
   };
 }
@@ -27,9 +29,9 @@ TEST(GatherRows, CopiesThem) {
   }
 }
 
-TEST(GatherRowsMutations, EachIsCaught) {
+TEST(GatherRowsSites, AllMatter) {
   const GatherRowsCase c(576);
-  expect_mutations_caught(1, [&](const emulator::Options& options, emulator::Report* report) {
+  expect_every_site_matters([&](const emulator::Options& options, emulator::Report* report) {
     return c.run(emulated(options, report));
   });
 }

@@ -13,6 +13,7 @@
 
 #include "kernels/ref/linear.h"
 #include "tests/kernels/cuda/decode_case.h"
+#include "tests/kernels/cuda/mutations.h"
 
 namespace deltad::cuda {
 namespace {
@@ -163,12 +164,17 @@ void expect_choice(const Choice& choice, uint32_t seed) {
 }
 
 constexpr size_t kShares = 8;
+#if defined(DELTAD_FEW_BATCHES)
+constexpr size_t kStep = 5 * kShares;
+#else
+constexpr size_t kStep = kShares;
+#endif
 class LinearDecode : public testing::TestWithParam<size_t> {};
 INSTANTIATE_TEST_SUITE_P(Shares, LinearDecode, testing::Range(size_t{0}, kShares));
 
 TEST_P(LinearDecode, EqualsTheOracle) {
   const std::vector<Choice> choices = pairwise(8);
-  for (size_t i = GetParam(); i < choices.size(); i += kShares) {
+  for (size_t i = GetParam(); i < choices.size(); i += kStep) {
     SCOPED_TRACE("choice " + std::to_string(i) + ": " + testing::PrintToString(choices[i]));
     expect_choice(choices[i], static_cast<uint32_t>(i));
     if (HasFatalFailure()) return;
@@ -315,58 +321,47 @@ TEST(LinearDecodeDelta, IsKeptWhateverItsSize) {
   }
 }
 
-// Batches that between them reach every site; each site switched off must show in one of them.
-TEST(LinearDecodeMutations, EachIsCaught) {
+// Batches that between them reach every site and what hangs on it.
+TEST(LinearDecodeSites, AllMatter) {
   Middle m;
-  DecodeCase gated({{40, 40}, 520, true});
-  const int32_t v = gated.add_variant(1, 1e-3);
-  DecodeCase short_one({{16}, 250});
-  const int32_t w = short_one.add_variant(1, 1e-3);
+  DecodeCase gated({{40, 40}, 520, true}), narrow({{16}, 250});
+  DecodeCase four({{16}, 1100});
+  const int32_t v = gated.add_variant(1, 1e-3), w = narrow.add_variant(1, 1e-3);
+  const int32_t e = four.add_variant(4, 1e-3), f = four.add_variant(3, 1e-3);
   struct Batch {
-    DecodeCase* c;
+    DecodeCase& c;
     std::vector<float> x;
     std::vector<RowGroup> groups;
-    DecodeCase::Call call;
-    DecodeCase::Run right;
+    LinearEpilogue epilogue;
   };
-  std::vector<Batch> batches;
-  batches.push_back(
-      {&m.c, m.c.random_rows(18), {{0, 3, -1}, {3, 9, m.a}, {9, 10, m.b}, {10, 18, m.d}}, {}, {}});
-  batches.push_back({&gated,
-                     gated.random_rows(3),
-                     {{0, 1, -1}, {1, 3, v}},
-                     {.epilogue = LinearEpilogue::kSiluGate},
-                     {}});
-  // No variant, a part of three chunks and more, a block with idle warps.
-  batches.push_back({&m.c, m.c.random_rows(2), {{0, 2, -1}}, {}, {}});
-  batches.push_back({&short_one, short_one.random_rows(2), {{0, 2, w}}, {}, {}});
-  std::set<emulator::SiteId> sites;
-  for (Batch& batch : batches) {
-    batch.right = batch.c->run(batch.x, batch.groups, batch.call);
-    ASSERT_TRUE(batch.right.report.ok()) << batch.right.report.text();
-    sites.insert(batch.right.report.sites.begin(), batch.right.report.sites.end());
-  }
-  EXPECT_GE(sites.size(), 15u);
-  const auto caught = [&](const Options& mutation) {
-    for (const Batch& batch : batches) {
-      for (Order order : {Order::kFifo, Order::kLifo}) {
-        DecodeCase::Call call = batch.call;
-        call.options = mutation;
-        call.options.order = order;
-        call.options.resident_blocks = 2;
-        const DecodeCase::Run wrong = batch.c->run(batch.x, batch.groups, call);
-        if (!wrong.report.ok() || wrong.out != batch.right.out) return true;
+  std::vector<Batch> batches = {
+      // Splits, several groups, one and two levels, two tiles of rows.
+      {m.c,
+       m.c.random_rows(18),
+       {{0, 3, -1}, {3, 9, m.a}, {9, 10, m.b}, {10, 18, m.d}},
+       LinearEpilogue::kStore},
+      // No variant, more than three chunks a split, idle warps.
+      {m.c, m.c.random_rows(2), {{0, 2, -1}}, LinearEpilogue::kStore},
+      {gated, gated.random_rows(3), {{0, 1, -1}, {1, 3, v}}, LinearEpilogue::kSiluGate},
+      // Two blocks of 16 rows, four levels.
+      {four, four.random_rows(17), {{0, 1, -1}, {1, 16, f}, {16, 17, e}}, LinearEpilogue::kStore},
+      // One chunk.
+      {narrow, narrow.random_rows(2), {{0, 2, w}}, LinearEpilogue::kStore},
+  };
+  expect_every_site_matters([&](const Options& options, emulator::Report* report) {
+    std::vector<std::vector<float>> out;
+    for (Batch& batch : batches) {
+      DecodeCase::Run run =
+          batch.c.run(batch.x, batch.groups, {.epilogue = batch.epilogue, .options = options});
+      out.push_back(std::move(run.out));
+      report->sites.insert(report->sites.end(), run.report.sites.begin(), run.report.sites.end());
+      if (!run.report.ok()) {
+        report->faults = std::move(run.report.faults);
+        break;
       }
     }
-    return false;
-  };
-  for (emulator::SiteId id : sites) {
-    const emulator::Site& site = emulator::SiteTable::instance().at(id);
-    EXPECT_TRUE(caught({.off = {id}})) << site.text();
-    if (site.kind == emulator::SiteKind::kWait) {
-      EXPECT_TRUE(caught({.weaker = {id}})) << "weaker " << site.text();
-    }
-  }
+    return out;
+  });
 }
 
 // Banks never conflict, and what comes from device memory is W once, each variant's signs once, and
@@ -377,6 +372,9 @@ TEST(LinearDecodeAccesses, AreEveryByteOnceAndWithoutConflicts) {
   const std::vector<RowGroup> groups = {{0, 3, -1}, {3, 9, m.a}, {9, 10, m.b}, {10, 18, m.d}};
   const DecodeCase::Run run = m.c.run(x, groups, {.options = {.count_accesses = true}});
   ASSERT_TRUE(run.report.ok()) << run.report.text();
+  // 16 bf16 mma a tile of weights, chunk and 16 rows; one 1-bit mma for each row's each level.
+  constexpr uint64_t kTileChunks = 10 * 12;
+  EXPECT_EQ(run.report.counters.mma, kTileChunks * (2 * 16 + 6 * 2 + 1 + 8 * 2));
   uint64_t weights = 0, activations = 0;
   for (const emulator::AccessCount& count : run.report.accesses) {
     EXPECT_EQ(count.conflicts(), 0u) << count.text();

@@ -111,10 +111,12 @@ class LowRankCase {
       slots.push_back(v.slot);
       max_ranks = std::max(max_ranks, v.slot.ranks);
     }
-    DeviceBuffer<uint16_t> x("x", std::vector<uint16_t>(x_.begin() + int64_t{first} * x_stride(),
-                                                        x_.begin() + int64_t{end} * x_stride()));
+    DeviceBuffer<uint16_t> x("x",
+                             std::vector<uint16_t>(x_.begin() + int64_t{first} * x_stride(),
+                                                   x_.begin() + int64_t{end} * x_stride()),
+                             Access::kFresh);
     DeviceBuffer<LowRankSlot> slot_buffer("slots", slots);
-    DeviceBuffer<RowGroups> groups("groups", std::vector<RowGroups>{some});
+    DeviceBuffer<RowGroups> groups("groups", std::vector<RowGroups>{some}, Access::kFresh);
     const int32_t splits = low_rank_splits(columns_);
     DeviceBuffer<float> t("t", static_cast<size_t>(splits * (end - first) * max_ranks),
                           Access::kWrite);

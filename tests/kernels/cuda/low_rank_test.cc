@@ -3,6 +3,7 @@
 
 #include "tests/kernels/cuda/low_rank_case.h"
 #include "tests/kernels/cuda/mutations.h"
+#include "tests/kernels/cuda/overlapping.h"
 #include "tests/support/cuda_on_cpu/launch.h"
 
 namespace deltad::cuda {
@@ -26,7 +27,7 @@ void (*kernel_of(const LowRankExpandParams&))(LowRankExpandParams) {
 // Both kernels' faults, sites and accesses in one report.
 auto emulated(const Options& options, Report* report) {
   *report = {};
-  return [options, report](const char*, const Launch& shape, const auto& p) {
+  return [options = overlapping(options), report](const char*, const Launch& shape, const auto& p) {
     const Report one = emulator::launch(kernel_of(p), shape, p, options);
     report->faults.insert(report->faults.end(), one.faults.begin(), one.faults.end());
     report->sites.insert(report->sites.end(), one.sites.begin(), one.sites.end());
@@ -83,11 +84,11 @@ TEST_P(LowRank, RowsAreTheSameBitsForEveryNumberAndNeighbour) {
   }
 }
 
-TEST(LowRankMutations, EachIsCaught) {
+TEST(LowRankSites, AllMatter) {
   LowRankCase c({40, 40}, true, 2060);
   const int32_t v = c.add_variant({17, 0}), w = c.add_variant({0, 5});
   c.set_groups({{0, 3, -1}, {3, 20, v}, {20, 22, w}});
-  expect_mutations_caught(11, [&](const Options& options, Report* report) {
+  expect_every_site_matters([&](const Options& options, Report* report) {
     return c.run(0, c.rows(), emulated(options, report));
   });
 }

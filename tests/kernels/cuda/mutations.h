@@ -1,35 +1,40 @@
-// The mutation test of a kernel on the emulator: every barrier, wait and bound check that a run
-// reaches is switched off in turn (waits are also weakened), and that must show: as a fault, or as
-// another output.
+// Mutation of a kernel without building it again: each barrier, wait, bound check and memory order
+// that a run reaches is switched off (waits are weakened too), and the run must show it, by a fault
+// or by another result. What no run can show is redundant, and goes from the kernel.
 #pragma once
 
 #include <gtest/gtest.h>
 
-#include <cstddef>
 #include <set>
 
 #include "tests/support/cuda_on_cpu/launch.h"
 
 namespace deltad::cuda {
 
-// run(options, report*) runs the kernels and returns their output, which is comparable. `sites`:
-// how many there are.
+// run(options, report) makes all launches with `options` and returns what they gave, comparable
+// with ==; *report has their sites and the first faults.
 template <class Run>
-void expect_mutations_caught(size_t sites, Run run) {
-  emulator::Report report;
-  const auto right = run(emulator::Options{}, &report);
-  ASSERT_TRUE(report.ok()) << report.text();
-  const std::set<emulator::SiteId> reached(report.sites.begin(), report.sites.end());
-  EXPECT_EQ(reached.size(), sites);
-  const auto caught = [&](emulator::Options mutation) {
-    for (const emulator::Order order : {emulator::Order::kFifo, emulator::Order::kLifo}) {
+void expect_every_site_matters(Run run) {
+  using emulator::Options;
+  using emulator::Order;
+  emulator::Report right;
+  const auto expected = run(Options(), &right);
+  ASSERT_TRUE(right.ok()) << right.text();
+  ASSERT_FALSE(right.sites.empty());
+  emulator::Report again;
+  ASSERT_TRUE(run(Options(), &again) == expected) << "not the same twice, or poison in the result";
+  const auto caught = [&](Options mutation) {
+    for (Order order : {Order::kFifo, Order::kLifo}) {
       mutation.order = order;
-      emulator::Report wrong;
-      if (run(mutation, &wrong) != right || !wrong.ok()) return true;
+      mutation.resident_blocks = 2;
+      emulator::Report report;
+      const auto got = run(mutation, &report);
+      if (!report.ok() || !(got == expected)) return true;
     }
     return false;
   };
-  for (const emulator::SiteId id : reached) {
+  const std::set<emulator::SiteId> sites(right.sites.begin(), right.sites.end());
+  for (emulator::SiteId id : sites) {
     const emulator::Site& site = emulator::SiteTable::instance().at(id);
     EXPECT_TRUE(caught({.off = {id}})) << site.text();
     if (site.kind == emulator::SiteKind::kWait) {

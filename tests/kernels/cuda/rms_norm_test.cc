@@ -9,6 +9,7 @@
 
 #include "kernels/ref/norm.h"
 #include "tensor/float16.h"
+#include "tests/kernels/cuda/mutations.h"
 #include "tests/support/cuda_on_cpu/global_memory.h"
 #include "tests/support/cuda_on_cpu/launch.h"
 
@@ -58,15 +59,19 @@ struct Case {
       if (from < to) some.group[some.count++] = {from - first, to - first, group.slot};
     }
     DeviceBuffer<float> x_buffer(
-        "x", std::vector<float>(x.begin() + first * columns, x.begin() + end * columns));
+        "x", std::vector<float>(x.begin() + first * columns, x.begin() + end * columns),
+        Access::kFresh);
     DeviceBuffer<uint16_t> w("weight", weight), own("own weight", own_weight);
-    DeviceBuffer<const uint16_t*> slots("slots", std::vector<const uint16_t*>{own.data(), nullptr});
-    DeviceBuffer<RowGroups> group_buffer("groups", std::vector<RowGroups>{some});
+    DeviceBuffer<const uint16_t*> slots("slots", std::vector<const uint16_t*>{own.data(), nullptr},
+                                        Access::kFresh);
+    DeviceBuffer<RowGroups> group_buffer("groups", std::vector<RowGroups>{some}, Access::kFresh);
     DeviceBuffer<uint16_t> out("out", static_cast<size_t>((end - first) * columns), Access::kWrite);
     const RmsNormParams p = {x_buffer.data(), w.data(), slots.data(), group_buffer.data(),
                              out.data(),      columns,  columns,      end - first,
                              columns,         kEps};
-    *report = emulator::launch(deltad_rms_norm, rms_norm_launch(p), p, options);
+    Options overlapping = options;
+    overlapping.overlaps_previous = true;
+    *report = emulator::launch(deltad_rms_norm, rms_norm_launch(p), p, overlapping);
     return out.values();
   }
 
@@ -118,17 +123,10 @@ TEST_P(RmsNorm, RowsAloneAreTheSameBits) {
   }
 }
 
-TEST(RmsNormMutations, EachIsCaught) {
+TEST(RmsNormSites, AllMatter) {
   const Case c(3, 576);
-  Report right;
-  c.run(0, c.rows, {}, &right);
-  ASSERT_TRUE(right.ok());
-  ASSERT_EQ(right.sites.size(), 3u);  // a barrier and the bounds of two loops
-  for (emulator::SiteId site : right.sites) {
-    Report wrong;
-    c.run(0, c.rows, {.off = {site}}, &wrong);
-    EXPECT_FALSE(wrong.ok()) << emulator::SiteTable::instance().at(site).text();
-  }
+  expect_every_site_matters(
+      [&](const Options& options, Report* report) { return c.run(0, c.rows, options, report); });
 }
 
 }  // namespace

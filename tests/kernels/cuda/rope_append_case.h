@@ -60,9 +60,10 @@ struct RopeAppendCase {
         "qkv", std::vector<float>(qkv.begin() + first * columns(), qkv.begin() + end * columns()),
         Access::kWrite);
     DeviceBuffer<float> angles("cos_sin", cos_sin);
-    DeviceBuffer<RowPlace> some(
-        "places", std::vector<RowPlace>(places.begin() + first, places.begin() + end));
-    DeviceBuffer<int32_t> table("block table", block_table);
+    DeviceBuffer<RowPlace> some("places",
+                                std::vector<RowPlace>(places.begin() + first, places.begin() + end),
+                                Access::kFresh);
+    DeviceBuffer<int32_t> table("block table", block_table, Access::kFresh);
     DeviceBuffer<uint16_t> cache("cache", block_table.size() * block_values(), Access::kWrite);
     const RopeAppendParams p = {values.data(),
                                 angles.data(),

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tests/kernels/cuda/mutations.h"
+#include "tests/kernels/cuda/overlapping.h"
 #include "tests/kernels/cuda/rope_append_case.h"
 #include "tests/support/cuda_on_cpu/launch.h"
 
@@ -18,7 +19,8 @@ using emulator::Order;
 using emulator::Report;
 
 auto emulated(const Options& options, Report* report) {
-  return [options, report](const char*, const Launch& shape, const RopeAppendParams& p) {
+  return [options = overlapping(options), report](const char*, const Launch& shape,
+                                                  const RopeAppendParams& p) {
     *report = emulator::launch(deltad_rope_append, shape, p, options);
   };
 }
@@ -62,9 +64,9 @@ TEST_P(RopeAppend, RowsAloneAreTheSameBits) {
   }
 }
 
-TEST(RopeAppendMutations, EachIsCaught) {
+TEST(RopeAppendSites, AllMatter) {
   const RopeAppendCase c(3, 1, 80);
-  expect_mutations_caught(3, [&](const Options& options, Report* report) {
+  expect_every_site_matters([&](const Options& options, Report* report) {
     return c.run(0, c.rows(), emulated(options, report));
   });
 }

@@ -63,8 +63,8 @@ class SamplerCase {
                                std::vector<float>(logits_.begin() + int64_t{first} * stride(),
                                                   logits_.begin() + int64_t{end} * stride()),
                                Access::kWrite);
-    DeviceBuffer<SampleRow> in("rows",
-                               std::vector<SampleRow>(rows_.begin() + first, rows_.begin() + end));
+    DeviceBuffer<SampleRow> in(
+        "rows", std::vector<SampleRow>(rows_.begin() + first, rows_.begin() + end), Access::kFresh);
     DeviceBuffer<LogitChange> changes("changes", changes_, Access::kWrite);
     DeviceBuffer<float> unchanged("unchanged", changes_.size(), Access::kWrite);
     const auto count = static_cast<size_t>(end - first);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/kernels/cuda/mutations.h"
+#include "tests/kernels/cuda/overlapping.h"
 #include "tests/kernels/cuda/sampler_case.h"
 #include "tests/support/cuda_on_cpu/launch.h"
 
@@ -16,7 +17,8 @@ using emulator::Order;
 using emulator::Report;
 
 auto emulated(const Options& options, Report* report) {
-  return [options, report](const char*, const Launch& shape, const SamplerParams& p) {
+  return [options = overlapping(options), report](const char*, const Launch& shape,
+                                                  const SamplerParams& p) {
     *report = emulator::launch(deltad_sampler, shape, p, options);
   };
 }
@@ -62,7 +64,7 @@ TEST(SamplerRows, FollowTheDistribution) {
     c.add(row, logits);
   }
   Report report;
-  const auto out = c.run(0, c.rows(), emulated({.find_races = false}, &report));
+  const auto out = c.run(0, c.rows(), emulated({}, &report));
   ASSERT_TRUE(report.ok()) << report.text();
   int32_t times[4] = {};
   for (const SampleResult& result : out.results) ++times[result.token];
@@ -73,9 +75,9 @@ TEST(SamplerRows, FollowTheDistribution) {
   EXPECT_EQ(times[3], 0);
 }
 
-TEST(SamplerMutations, EachIsCaught) {
+TEST(SamplerSites, AllMatter) {
   const SamplerCase c = sampler_case(521);
-  expect_mutations_caught(16, [&](const Options& options, Report* report) {
+  expect_every_site_matters([&](const Options& options, Report* report) {
     return c.run(0, c.rows(), emulated(options, report));
   });
 }

@@ -67,6 +67,7 @@ void Machine::note(AccessKind kind, uint64_t address, size_t bytes, Where where)
 }
 
 Report Machine::run() {
+  CHECK(options_.resident_blocks > 0, "no block may run");
   const uint64_t total = uint64_t{launch_.grid.x} * launch_.grid.y * launch_.grid.z;
   uint64_t started = 0;
   while (!failed_ && (started < total || !blocks_.empty())) {
@@ -75,7 +76,10 @@ Report Machine::run() {
     }
     // Comes back when a block has ended, or at a fault.
     current = next();
-    ++report_.counters.switches;
+    if (current == nullptr) {
+      note_deadlock();
+      break;
+    }
     Fiber::switch_between(main_, current->fiber);
     std::erase_if(blocks_, [&](const std::unique_ptr<Block>& block) {
       if (block->alive > 0) return false;
@@ -139,14 +143,19 @@ void Machine::thread_ends() {
   // __syncthreads waits for the live threads only.
   Barrier& all = block.barriers[0];
   if (all.arrived > 0 && all.arrived == block.alive) open(all);
-  if (block.alive == 0) leave(self->fiber);
+  if (block.alive == 0) {
+    if (!block.bulk_copies.empty()) {
+      fail(FaultKind::kInFlight, *self, self->waits_at,
+           [] { return std::string("the block ends with bulk copies under way"); });
+    }
+    leave(self->fiber);
+  }
   Thread* chosen = next();
   if (chosen == nullptr) {
     note_deadlock();
     leave(self->fiber);
   }
   current = chosen;
-  ++report_.counters.switches;
   Fiber::switch_between(self->fiber, chosen->fiber, true);
 }
 
@@ -155,31 +164,26 @@ void Machine::leave(Fiber& from) {
   std::abort();  // nobody comes back
 }
 
-void Machine::fail(FaultKind kind, const Thread& thread, Where where, std::string what) {
-  report_.faults.push_back({kind, thread.block->index, thread.index, where, std::move(what)});
-  failed_ = true;
-  leave(current->fiber);
-}
-
 void Machine::check(const RaceDetector::Answer& answer, const Thread& thread, bool writes,
                     Where where) {
   using Verdict = RaceDetector::Verdict;
   if (answer.verdict == Verdict::kFine) return;
-  const std::string act = std::string(writes ? "writes" : "reads") + " shared memory at byte " +
-                          std::to_string(answer.offset);
-  const std::string other = "thread " + std::to_string(answer.other);
-  switch (answer.verdict) {
-    case Verdict::kFine:
-      break;
-    case Verdict::kUninitialised:
-      fail(FaultKind::kUninitialised, thread, where, act + ", which nobody wrote");
-    case Verdict::kInFlight:
-      fail(FaultKind::kInFlight, thread, where,
-           act + ", where a copy of " + other + " is under way");
-    case Verdict::kRace:
-      fail(FaultKind::kRace, thread, where,
-           act + ", unordered with a " + (answer.other_wrote ? "write" : "read") + " of " + other);
+  const auto act = [&] {
+    return std::string(writes ? "writes" : "reads") + " shared memory at byte " +
+           std::to_string(answer.offset);
+  };
+  const auto other = [&] { return "thread " + std::to_string(answer.other); };
+  if (answer.verdict == Verdict::kUninitialised) {
+    fail(FaultKind::kUninitialised, thread, where, [&] { return act() + ", which nobody wrote"; });
   }
+  if (answer.verdict == Verdict::kInFlight) {
+    fail(FaultKind::kInFlight, thread, where,
+         [&] { return act() + ", where a copy of " + other() + " is under way"; });
+  }
+  fail(FaultKind::kRace, thread, where, [&] {
+    return act() + ", unordered with a " + (answer.other_wrote ? "write" : "read") + " of " +
+           other();
+  });
 }
 
 // One record for each place where threads wait, with how many do.
@@ -206,7 +210,15 @@ void Machine::note_deadlock() {
   }
 }
 
+// Bulk copies arrive only when nothing else can go on: as late as they may.
 Thread* Machine::next() {
+  for (;;) {
+    if (Thread* thread = ready_thread()) return thread;
+    if (!deliver_bulk_copy()) return nullptr;
+  }
+}
+
+Thread* Machine::ready_thread() {
   const size_t count = ready_.size() - head_;
   if (count == 0) return nullptr;
   if (options_.order == Order::kLifo) {
@@ -234,7 +246,6 @@ void Machine::wait_here() {
   }
   if (chosen == self) return;
   current = chosen;
-  ++report_.counters.switches;
   Fiber::switch_between(self->fiber, chosen->fiber);
 }
 
@@ -251,17 +262,17 @@ bool Machine::count_at_barrier(Barrier& barrier, uint32_t count, Where where) {
   if (count == 0 && barrier.arrived > 0 &&
       (barrier.where.file != where.file || barrier.where.line != where.line)) {
     fail(FaultKind::kDivergence, *self, where,
-         "others of the block are at the barrier of " + text_of(barrier.where));
+         [&] { return "others of the block are at the barrier of " + text_of(barrier.where); });
   }
   barrier.where = where;
   ++barrier.arrived;
-  if (options_.find_races) self->block->races->give(self->index, barrier.clock);
+  self->block->races->give(self->index, barrier.clock);
   return barrier.arrived == (count == 0 ? self->block->alive : count);
 }
 
 void Machine::open(Barrier& barrier) {
   for (Thread* thread : barrier.waiting) {
-    if (options_.find_races) thread->block->races->take(thread->index, barrier.clock);
+    thread->block->races->take(thread->index, barrier.clock);
     ready_.push_back(thread);
   }
   barrier.waiting.clear();
@@ -293,19 +304,22 @@ bool Machine::arrive(const char* instruction, uint32_t mask, void* arguments, Wh
   self->waits_at = where;
   self->arguments = arguments;
   if ((mask & bit) == 0) {
-    fail(FaultKind::kBadLane, *self, where, "a lane that is not in its own mask");
+    fail(FaultKind::kBadLane, *self, where,
+         [] { return std::string("a lane that is not in its own mask"); });
   }
   if ((mask & ~warp.alive) != 0) {
-    fail(FaultKind::kBadLane, *self, where, "the mask names lanes that have exited");
+    fail(FaultKind::kBadLane, *self, where,
+         [] { return std::string("the mask names lanes that have exited"); });
   }
   for (size_t i = 0; i < warp.meetings.size(); ++i) {
     Warp::Meeting& meeting = warp.meetings[i];
     if ((meeting.mask & mask) == 0) continue;
     if (meeting.instruction != instruction || meeting.mask != mask ||
         meeting.where.line != where.line || meeting.where.file != where.file) {
-      fail(FaultKind::kDivergence, *self, where,
-           std::string("in ") + instruction + ", while lanes of its warp are in " +
-               meeting.instruction + " at " + text_of(meeting.where));
+      fail(FaultKind::kDivergence, *self, where, [&] {
+        return std::string("in ") + instruction + ", while lanes of its warp are in " +
+               meeting.instruction + " at " + text_of(meeting.where);
+      });
     }
     meeting.arrived |= bit;
     if (meeting.arrived == mask) {
@@ -325,56 +339,6 @@ void Machine::release_lanes(Warp& warp, uint32_t lanes) {
   for (; lanes != 0; lanes &= lanes - 1) {
     ready_.push_back(warp.lanes[std::countr_zero(lanes)]);
   }
-}
-
-void Machine::note_message_store(const void* word) {
-  const Thread& self = *current;
-  messages_[word] = {self.block->number, self.index, self.block->races->time(self.index), 0};
-  self.block->unreleased.push_back(word);
-}
-
-void Machine::check_message_load(const void* word, Where where) {
-  const auto found = messages_.find(word);
-  if (found == messages_.end()) return;
-  const Thread& self = *current;
-  const Message& message = found->second;
-  const RaceDetector& races = *self.block->races;
-  if (message.block == self.block->number) {
-    if (message.thread != self.index && !races.knows(self.index, message.thread, message.time)) {
-      fail(FaultKind::kRace, self, where,
-           "no barrier after the store of thread " + std::to_string(message.thread));
-    }
-    return;
-  }
-  if (message.stamp == 0) {
-    fail(FaultKind::kStale, self, where,
-         "block " + std::to_string(message.block) + " has not released its store");
-  }
-  if (message.stamp > races.acquired(self.index)) {
-    fail(FaultKind::kStale, self, where,
-         "the store of block " + std::to_string(message.block) + " was not acquired");
-  }
-}
-
-void Machine::release_messages(const void* variable) {
-  const Thread& self = *current;
-  RaceDetector& races = *self.block->races;
-  const uint32_t stamp = ++releases_;
-  std::erase_if(self.block->unreleased, [&](const void* word) {
-    Message& message = messages_[word];
-    if (message.block != self.block->number) return true;  // overwritten since
-    if (message.thread != self.index && !races.knows(self.index, message.thread, message.time)) {
-      return false;
-    }
-    message.stamp = stamp;
-    return true;
-  });
-  variables_[variable] = stamp;
-}
-
-void Machine::acquire_messages(const void* variable) {
-  const auto found = variables_.find(variable);
-  if (found != variables_.end()) current->block->races->acquire(current->index, found->second);
 }
 
 }  // namespace deltad::emulator
