@@ -64,8 +64,11 @@ struct Sampler {
     const Weights weights = {max, 1};
     uint64_t sum = 0;
     for_each_logit(x, in.vocabulary, [&](int32_t, float v) { sum += weights(v); });
-    sum = sum_over_block(shared, sum);
-    return static_cast<double>(max) + log(static_cast<double>(sum) * 0x1p-40);
+    // 2^e · m, 1 ≤ m < 2: fp32 loses 2^-24 of m, and none of e · ln 2.
+    const uint32_t bits = __float_as_uint(static_cast<float>(sum_over_block(shared, sum)));
+    const float m = __uint_as_float((bits & 0x007fffffu) | 0x3f800000u);
+    const int32_t e = static_cast<int32_t>(bits >> 23) - 127 - 40;
+    return static_cast<double>(max) + e * 0.693147180559945309 + static_cast<double>(logf(m));
   }
   DELTAD_DEVICE static float logprob(float logit, double log_sum) {
     const double value = static_cast<double>(logit) - log_sum;
