@@ -132,12 +132,12 @@ struct Sampler {
       sum += kept(id, load_global(x + id));
     }
     for (int flip = 16; flip > 0; flip /= 2) sum += __shfl_xor_sync(kWholeWarp, sum, flip);
-    __syncthreads();
-    if (lane == 0) store_shared(shared.of_warp + warp, sum);
+    const Shared<uint64_t> of_warps = shared.next_of_warps();
+    if (lane == 0) store_shared(of_warps + warp, sum);
     __syncthreads();
     uint64_t before = 0, total = 0;
     for (int32_t w = 0; w < kSamplerWarps; ++w) {
-      const uint64_t of_warp = load_shared(shared.of_warp + w);
+      const uint64_t of_warp = load_shared(of_warps + w);
       if (w < warp) before += of_warp;
       total += of_warp;
     }

@@ -71,8 +71,10 @@ constexpr int32_t kSamplerWarps = kSamplerThreads / 32;
 constexpr int32_t kSelectBins = 2048;
 constexpr char kSamplerKernel[] = "deltad_sampler";
 
-// A value a warp, a digit's place and sums, two halves of a bin, the best tokens and their number.
-constexpr uint32_t kSamplerShared = 8 * kSamplerWarps + 32 + 2 * 4 * kSelectBins + 8 * kMaxTop + 16;
+// Two values a warp, a digit's place and sums, two halves of a bin, the best tokens and their
+// number.
+constexpr uint32_t kSamplerShared =
+    2 * 8 * kSamplerWarps + 32 + 2 * 4 * kSelectBins + 8 * kMaxTop + 16;
 
 inline Launch sampler_launch(const SamplerParams& p) {
   return {{static_cast<uint32_t>(p.rows)}, {kSamplerThreads}, kSamplerShared};

@@ -10,20 +10,28 @@ constexpr uint32_t kWholeWarp = 0xffffffffu;
 
 // Shared memory.
 struct SamplerShared {
-  Shared<uint64_t> of_warp;          // [warps]
+  Shared<uint64_t> of_warps;         // [2][warps], used in turns (next_of_warps)
   Shared<uint64_t> found;            // [3] what a search found
   Shared<uint32_t> low, high;        // [kSelectBins] halves of 64-bit sums
   Shared<uint32_t> top_key, top_id;  // [kMaxTop]
   Shared<uint32_t> top_count;
+  mutable int32_t turn = 0;
 
   DELTAD_DEVICE SamplerShared() {
-    of_warp = dynamic_shared<uint64_t>();
-    found = of_warp + kSamplerWarps;
+    of_warps = dynamic_shared<uint64_t>();
+    found = of_warps + 2 * kSamplerWarps;
     low = shared_cast<uint32_t>(found + 4);
     high = low + kSelectBins;
     top_key = high + kSelectBins;
     top_id = top_key + kMaxTop;
     top_count = top_id + kMaxTop;
+  }
+
+  // [warps] for one exchange: store, barrier, load. Who stores into the same words again has passed
+  // the barrier of the exchange between, and so have all who loaded: one barrier an exchange.
+  DELTAD_DEVICE Shared<uint64_t> next_of_warps() const {
+    turn = kSamplerWarps - turn;
+    return of_warps + turn;
   }
 };
 
@@ -90,15 +98,13 @@ DELTAD_DEVICE uint64_t over_block(const SamplerShared& shared, uint64_t value, C
   for (int flip = 16; flip > 0; flip /= 2) {
     value = combine(value, __shfl_xor_sync(kWholeWarp, value, flip));
   }
-  __syncthreads();  // the last use of of_warp is over
+  const Shared<uint64_t> of_warps = shared.next_of_warps();
   if (threadIdx.x % 32 == 0) {
-    store_shared(shared.of_warp + static_cast<int32_t>(threadIdx.x / 32), value);
+    store_shared(of_warps + static_cast<int32_t>(threadIdx.x / 32), value);
   }
   __syncthreads();
-  value = load_shared(shared.of_warp);
-  for (int32_t w = 1; w < kSamplerWarps; ++w) {
-    value = combine(value, load_shared(shared.of_warp + w));
-  }
+  value = load_shared(of_warps);
+  for (int32_t w = 1; w < kSamplerWarps; ++w) value = combine(value, load_shared(of_warps + w));
   return value;
 }
 DELTAD_DEVICE uint64_t sum_over_block(const SamplerShared& shared, uint64_t value) {

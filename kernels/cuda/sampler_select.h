@@ -56,10 +56,11 @@ DELTAD_DEVICE Bin find_bin(const SamplerShared& shared, uint64_t wanted, Add add
     const uint64_t other = __shfl_up_sync(kWholeWarp, end, by);
     if (threadIdx.x % 32 >= by) end += other;
   }
-  if (threadIdx.x % 32 == 31) store_shared(shared.of_warp + thread / 32, end);
+  const Shared<uint64_t> of_warps = shared.next_of_warps();
+  if (threadIdx.x % 32 == 31) store_shared(of_warps + thread / 32, end);
   __syncthreads();
   uint64_t before = end - sum;
-  for (int32_t w = 0; w < thread / 32; ++w) before += load_shared(shared.of_warp + w);
+  for (int32_t w = 0; w < thread / 32; ++w) before += load_shared(of_warps + w);
   for (int32_t i = 0; i < kOwn; ++i) {
     if (before < wanted && wanted <= before + own[i]) {
       store_shared(shared.found, static_cast<uint64_t>(kOwn * thread + i));

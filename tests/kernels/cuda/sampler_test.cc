@@ -57,7 +57,7 @@ TEST(SamplerRows, AloneAreTheSameBits) {
 TEST(SamplerRows, FollowTheDistribution) {
   SamplerCase c(4);
   const std::vector<float> logits = {0, std::log(2.0f), std::log(5.0f), std::log(0.5f)};
-  constexpr int32_t kRows = 400;
+  constexpr int32_t kRows = 200;
   for (int32_t i = 0; i < kRows; ++i) {
     SampleRow row = c.plain(static_cast<uint64_t>(i));
     row.min_p = 0.15f;
