@@ -10,6 +10,7 @@
 
 #define DELTAD_DEVICE __device__ __forceinline__
 #define DELTAD_UNROLL _Pragma("unroll")
+#define DELTAD_ROLLED _Pragma("unroll 1")
 
 namespace deltad::cuda {
 
@@ -39,6 +40,10 @@ template <class T>
 DELTAD_DEVICE void store_shared(T* p, typename SameType<T>::Type value) {
   *p = value;
 }
+// An atomic sum; returns what was there before.
+DELTAD_DEVICE uint32_t atomic_add_shared(uint32_t* p, uint32_t value) {
+  return atomicAdd(p, value);
+}
 template <class T>
 DELTAD_DEVICE T load_global(const T* p) {
   return *p;
@@ -60,6 +65,7 @@ DELTAD_DEVICE bool in_bounds(bool condition) { return condition; }
 
 #define DELTAD_DEVICE inline
 #define DELTAD_UNROLL
+#define DELTAD_ROLLED
 
 #endif
 

@@ -4,13 +4,12 @@
 
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/linear_block.h"
+#include "kernels/cuda/silu.h"
 
 namespace deltad::cuda {
 
 // Elements from one row of a block's sums to the next: rows of a fragment fall into banks 8 apart.
 constexpr int32_t kSumsStride = kLinearOutputs + 8;
-
-DELTAD_DEVICE float silu(float v) { return v / (1.0f + expf(-v)); }
 
 template <int kRows, int kLevels>
 struct Finish {

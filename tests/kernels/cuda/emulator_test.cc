@@ -316,5 +316,34 @@ TEST(Emulator, MessagesBetweenBlocksNeedReleaseAcquireAndBarriers) {
   }
 }
 
+// Threads count into one word of shared memory; barriers before and after.
+void count_threads(Arrays p) {
+  const Shared<uint32_t> count = dynamic_shared<uint32_t>();
+  if (threadIdx.x == 0) store_shared(count, 0);
+  __syncthreads();
+  atomic_add_shared(count, threadIdx.x);
+  atomic_add_shared(count, 1);
+  __syncthreads();
+  if (threadIdx.x == 5) store_global(p.out, static_cast<int32_t>(load_shared(count)));
+}
+
+TEST(Emulator, AtomicSumsRaceWithPlainAccessesOnly) {
+  for (Order order : kOrders) {
+    DeviceBuffer<int32_t> out("out", 1, Access::kWrite);
+    const Report report =
+        launch(count_threads, {{1}, {64}, 4}, {nullptr, out.data(), 1}, {.order = order});
+    ASSERT_TRUE(report.ok()) << report.text();
+    EXPECT_EQ(out[0], 64 * 63 / 2 + 64);
+    ASSERT_EQ(report.sites.size(), 2u);
+    for (const emulator::SiteId barrier : report.sites) {
+      const Report wrong = launch(count_threads, {{1}, {64}, 4}, {nullptr, out.data(), 1},
+                                  {.order = order, .off = {barrier}});
+      ASSERT_EQ(wrong.faults.size(), 1u);
+      EXPECT_THAT(wrong.faults[0].kind,
+                  testing::AnyOf(FaultKind::kRace, FaultKind::kUninitialised));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace deltad::cuda

@@ -70,6 +70,18 @@ std::byte* shared_target(size_t offset, size_t bytes, size_t alignment, Where wh
   return current->block->shared.data() + offset;
 }
 
+uint32_t shared_add(size_t offset, uint32_t value, Where where) {
+  check_shared(offset, sizeof value, sizeof value, where);
+  Block& block = *current->block;
+  block.machine->note(AccessKind::kSharedWrite, offset, sizeof value, where);
+  block.machine->check(block.races->update(current->index, offset), *current, true, where);
+  uint32_t old;
+  std::memcpy(&old, block.shared.data() + offset, sizeof old);
+  value += old;
+  std::memcpy(block.shared.data() + offset, &value, sizeof value);
+  return old;
+}
+
 void global_read(const void* address, size_t bytes, Where where) {
   const GlobalRange& range = check_global(address, bytes, bytes, where);
   check_previous(range, where);

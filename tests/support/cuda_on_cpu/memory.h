@@ -16,6 +16,7 @@ const std::byte* shared_read(size_t offset, size_t bytes, Where where);
 std::byte* shared_write(size_t offset, size_t bytes, Where where);
 // Bounds and alignment only: where an asynchronous copy will write.
 std::byte* shared_target(size_t offset, size_t bytes, size_t alignment, Where where);
+uint32_t shared_add(size_t offset, uint32_t value, Where where);
 void global_read(const void* address, size_t bytes, Where where);
 void global_write(void* address, size_t bytes, Where where);
 // Of a bulk copy: aligned to 16 bytes; of buffers that no message is in.
@@ -65,6 +66,11 @@ template <class T>
 void store_shared(Shared<T> p, std::type_identity_t<T> value, Where where = Where::here()) {
   static_assert(sizeof(T) % 4 == 0, "shared memory is written in whole banks");
   std::memcpy(emulator::shared_write(p.offset(), sizeof(T), where), &value, sizeof(T));
+}
+
+// An atomic sum; returns what was there before.
+inline uint32_t atomic_add_shared(Shared<uint32_t> p, uint32_t value, Where where = Where::here()) {
+  return emulator::shared_add(p.offset(), value, where);
 }
 
 template <class T>

@@ -12,12 +12,12 @@ RaceDetector::RaceDetector(uint32_t threads, size_t shared_bytes)
   for (uint32_t t = 0; t < threads; ++t) clock(t)[t] = 1;
 }
 
-void RaceDetector::add_reader(Cell& cell, uint32_t thread) {
-  const Reader self = {time(thread), static_cast<uint16_t>(thread)};
+void RaceDetector::add_reader(Cell& cell, uint32_t thread, bool updates) {
+  const Reader self = {time(thread), static_cast<uint16_t>(thread), updates};
   const uint32_t* known = clock(thread);
   // A read that is ordered before this one needs no record: what is after this one is after it too.
   for (int i = 0; i < cell.readers; ++i) {
-    if (known[cell.reader[i].thread] >= cell.reader[i].time) {
+    if (cell.reader[i].updates == updates && known[cell.reader[i].thread] >= cell.reader[i].time) {
       cell.reader[i] = self;
       return;
     }
@@ -28,12 +28,40 @@ void RaceDetector::add_reader(Cell& cell, uint32_t thread) {
   }
   if (cell.more == nullptr) cell.more = std::make_unique<std::vector<Reader>>();
   for (Reader& r : *cell.more) {
-    if (r.thread == thread) {
+    if (r.thread == thread && r.updates == updates) {
       r = self;
       return;
     }
   }
   cell.more->push_back(self);
+}
+
+const RaceDetector::Reader* RaceDetector::unordered(const Cell& cell, uint32_t thread,
+                                                    bool updates) const {
+  const uint32_t* known = clock(thread);
+  const auto conflicts = [&](const Reader& r) {
+    return r.updates == updates && r.thread != thread && known[r.thread] < r.time;
+  };
+  const Reader* end = cell.reader + cell.readers;
+  if (const Reader* found = std::find_if(cell.reader, end, conflicts); found != end) return found;
+  if (cell.more == nullptr) return nullptr;
+  const auto found = std::find_if(cell.more->begin(), cell.more->end(), conflicts);
+  return found == cell.more->end() ? nullptr : &*found;
+}
+
+RaceDetector::Answer RaceDetector::update(uint32_t thread, size_t offset) {
+  Cell& cell = cells_[offset / 4];
+  if (!cell.written) return {Verdict::kUninitialised, offset, 0, false};
+  if (cell.in_flight) return {Verdict::kInFlight, offset, cell.writer, true};
+  if (cell.writer != thread && clock(thread)[cell.writer] < cell.write_time) {
+    return {Verdict::kRace, offset, cell.writer, true};
+  }
+  if (const Reader* reader = unordered(cell, thread, false)) {
+    return {Verdict::kRace, offset, reader->thread, false};
+  }
+  cell.updated = true;
+  add_reader(cell, thread, true);
+  return {};
 }
 
 RaceDetector::Answer RaceDetector::read(uint32_t thread, size_t offset, size_t bytes) {
@@ -45,7 +73,10 @@ RaceDetector::Answer RaceDetector::read(uint32_t thread, size_t offset, size_t b
     if (cell.writer != thread && known[cell.writer] < cell.write_time) {
       return {Verdict::kRace, c * 4, cell.writer, true};
     }
-    add_reader(cell, thread);
+    if (const Reader* other = cell.updated ? unordered(cell, thread, true) : nullptr) {
+      return {Verdict::kRace, c * 4, other->thread, true};
+    }
+    add_reader(cell, thread, false);
   }
   return {};
 }
@@ -53,25 +84,21 @@ RaceDetector::Answer RaceDetector::read(uint32_t thread, size_t offset, size_t b
 RaceDetector::Answer RaceDetector::overwrite(uint32_t thread, size_t offset, size_t bytes,
                                              bool in_flight) {
   const uint32_t* known = clock(thread);
-  const auto unordered = [&](const Reader& r) {
-    return r.thread != thread && known[r.thread] < r.time;
-  };
   for (size_t c = offset / 4; c * 4 < offset + bytes; ++c) {
     Cell& cell = cells_[c];
     if (cell.in_flight) return {Verdict::kInFlight, c * 4, cell.writer, true};
     if (cell.written && cell.writer != thread && known[cell.writer] < cell.write_time) {
       return {Verdict::kRace, c * 4, cell.writer, true};
     }
-    for (int i = 0; i < cell.readers; ++i) {
-      if (unordered(cell.reader[i])) return {Verdict::kRace, c * 4, cell.reader[i].thread, false};
+    for (const bool updates : {false, true}) {
+      if (const Reader* other = unordered(cell, thread, updates)) {
+        return {Verdict::kRace, c * 4, other->thread, updates};
+      }
     }
-    if (cell.more != nullptr) {
-      const auto found = std::find_if(cell.more->begin(), cell.more->end(), unordered);
-      if (found != cell.more->end()) return {Verdict::kRace, c * 4, found->thread, false};
-      cell.more.reset();
-    }
+    cell.more.reset();
     cell.written = true;
     cell.in_flight = in_flight;
+    cell.updated = false;
     cell.by_engine = false;
     cell.readers = 0;
     cell.writer = static_cast<uint16_t>(thread);

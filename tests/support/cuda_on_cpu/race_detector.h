@@ -30,6 +30,8 @@ class RaceDetector {
 
   Answer read(uint32_t thread, size_t offset, size_t bytes);
   Answer write(uint32_t thread, size_t offset, size_t bytes);
+  // Reads and writes a cell at once: in order with plain accesses only.
+  Answer update(uint32_t thread, size_t offset);
   // An asynchronous copy writes from its start to its landing.
   Answer copy_starts(uint32_t thread, size_t offset, size_t bytes);
   void copy_lands(uint32_t thread, size_t offset, size_t bytes);
@@ -52,15 +54,17 @@ class RaceDetector {
   void acquire(uint32_t thread, uint32_t stamp);
 
  private:
+  // Or who updated the cell.
   struct Reader {
     uint32_t time;
     uint16_t thread;
+    bool updates;
   };
   struct Cell {
     static constexpr int kInline = 8;
     uint32_t write_time = 0;
     uint16_t writer = 0;
-    bool written = false, in_flight = false, by_engine = false;
+    bool written = false, in_flight = false, by_engine = false, updated = false;
     uint8_t readers = 0;
     Reader reader[kInline];
     std::unique_ptr<std::vector<Reader>> more;  // a cell that a whole block reads
@@ -72,7 +76,9 @@ class RaceDetector {
   const uint32_t* clock(uint32_t thread) const { return &clocks_[thread * width()]; }
   uint32_t* clock(uint32_t thread) { return &clocks_[thread * width()]; }
   Answer overwrite(uint32_t thread, size_t offset, size_t bytes, bool in_flight);
-  void add_reader(Cell& cell, uint32_t thread);
+  void add_reader(Cell& cell, uint32_t thread, bool updates);
+  // A reader of the cell, or one who updates it, that `thread` does not know of; null if none.
+  const Reader* unordered(const Cell& cell, uint32_t thread, bool updates) const;
 
   const uint32_t threads_;
   std::vector<uint32_t> clocks_;  // [threads][width]
