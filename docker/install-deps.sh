@@ -9,13 +9,13 @@ packages=(
   libspdlog-dev libfmt-dev nlohmann-json3-dev libsimdjson-dev libyaml-cpp-dev libcli11-dev
   libpcre2-dev libutf8proc-dev libxxhash-dev libeigen3-dev libssl-dev
   libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev
-  python3 python3-venv python3-pip curl
+  python3 python3-venv python3-pip curl openssl
 )
 # Debian 12 has Boost 1.74 as its default and 1.81 beside it; Ubuntu 24.04's default is 1.83. Clang's sanitizer
 # and fuzzer runtimes are a package of their own, named after the compiler's version.
 . /etc/os-release
 case "${ID:-}:${VERSION_ID:-}" in
-  debian:12) packages+=(libboost1.81-dev libclang-rt-14-dev) ;;
+  debian:12) packages+=(libboost1.81-dev libclang-rt-14-dev chromium chromium-driver) ;;  # the admin page's test
   ubuntu:24.04) packages+=(libboost-dev libclang-rt-18-dev) ;;
   *) packages+=(libboost-dev) ;;
 esac

@@ -1,7 +1,8 @@
-// Time as an interface, so that tests set it. Steady, not wall time.
+// Time as an interface, so that tests set it: steady, not wall time.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 
 namespace deltad {
 
@@ -23,6 +24,13 @@ inline const Clock& Clock::real() {
 inline double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 inline Duration from_seconds(double s) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s));
+}
+
+// Wall time, for what is told to people and kept in files: whole seconds since 1970.
+inline int64_t unix_now() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 }  // namespace deltad

@@ -10,6 +10,10 @@ const char* code_name(Code code) {
       return "invalid_argument";
     case Code::kNotFound:
       return "not_found";
+    case Code::kUnauthenticated:
+      return "unauthenticated";
+    case Code::kPermissionDenied:
+      return "permission_denied";
     case Code::kUnimplemented:
       return "unimplemented";
     case Code::kConflict:

@@ -17,6 +17,8 @@ enum class Code {
   kOk,
   kInvalidArgument,    // the caller's input is wrong (request, config, model or variant file)
   kNotFound,           // a name or file that does not exist
+  kUnauthenticated,    // no key, or a wrong one
+  kPermissionDenied,   // a right key that may not do this
   kUnimplemented,      // understood, but not supported
   kConflict,           // at odds with how things are: a name is taken, a thing is in use
   kResourceExhausted,  // a limit or budget is reached; trying later may help
@@ -53,6 +55,8 @@ class [[nodiscard]] Status {
 
 inline Status invalid_argument(std::string m) { return {Code::kInvalidArgument, std::move(m)}; }
 inline Status not_found(std::string m) { return {Code::kNotFound, std::move(m)}; }
+inline Status unauthenticated(std::string m) { return {Code::kUnauthenticated, std::move(m)}; }
+inline Status permission_denied(std::string m) { return {Code::kPermissionDenied, std::move(m)}; }
 inline Status unimplemented(std::string m) { return {Code::kUnimplemented, std::move(m)}; }
 inline Status conflict(std::string m) { return {Code::kConflict, std::move(m)}; }
 inline Status resource_exhausted(std::string m) { return {Code::kResourceExhausted, std::move(m)}; }

@@ -4,21 +4,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
 #include <utility>
 
-#include "calibrate/fit_kernels.h"
 #include "delta/sign_rows.h"
 #include "delta/work_list.h"
 
 namespace deltad {
 namespace {
 
-// Rows that are fitted together: enough for the products to run well, few enough that each thread
-// finds blocks to take.
-constexpr int64_t kFitRows = 192;
-// While signs are chosen, in means of C's diagonal. Measured on text that the calibration text is
-// not about: far more than is usual for weights, since a few directions hold most of C and signs
-// that please these alone do harm elsewhere (docs/quality.md).
+// While signs are chosen, in mean energies of a column of X. Measured on text that the calibration
+// text is not about: far more than is usual for weights, since a few directions hold most of X and
+// signs that please these alone do harm elsewhere (docs/quality.md).
 constexpr double kDamping = 5;
 constexpr int kPlannedLevels = 3;  // the most that a budget gives a matrix
 
@@ -27,40 +25,49 @@ std::string kind_of(const std::string& weight) {
   return module.substr(module.rfind('.') + 1);
 }
 
-// signs [columns, rows] → bits of each row [rows, ⌈columns/8⌉]
-void pack(const std::vector<float>& signs, int64_t rows, int64_t columns, uint8_t* bits) {
-  const int64_t row_bytes = (columns + 7) / 8;
-  std::fill_n(bits, rows * row_bytes, uint8_t{0});
-  for (int64_t c = 0; c < columns; ++c)
-    for (int64_t r = 0; r < rows; ++r)
-      if (signs[static_cast<size_t>(c * rows + r)] > 0)
-        bits[r * row_bytes + c / 8] |= static_cast<uint8_t>(1u << (c % 8));
-}
-
-// [rows, columns] → [columns, rows]
-std::vector<float> by_column(const std::vector<double>& delta, int64_t rows, int64_t columns) {
-  std::vector<float> out(delta.size());
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < columns; ++c)
-      out[static_cast<size_t>(c * rows + r)] =
-          static_cast<float>(delta[static_cast<size_t>(r * columns + c)]);
-  return out;
-}
-
-// ‖X·e‖² over all rows of a block: x [tokens, columns], e [columns, rows].
-double held_energy(const LayerInputs::Values& x, const std::vector<float>& e, int64_t rows) {
-  const auto tokens = static_cast<int64_t>(x.x.size()) / x.columns;
-  std::vector<float> y(static_cast<size_t>(tokens * rows));
-  fit_kernels().multiply(tokens, rows, x.columns, x.x.data(), false, e.data(), false, y.data());
-  double sum = 0;
-  for (const float value : y) sum += static_cast<double>(value) * static_cast<double>(value);
-  return sum;
+// ‖X·strip‖² over the rows of a strip.
+double held_energy(const RowProducts& x, const float* strip, FitScratch* scratch,
+                   const StripKernels& kernels) {
+  uint16_t* tile = scratch->packed.of(x.columns() * kStripRows);
+  kernels.pack_tile(x.columns(), strip, tile);
+  scratch->step.resize(static_cast<size_t>(x.rows() * kStripRows));
+  x.times(tile, kStripRows, scratch->step.data(), kStripRows, &scratch->product);
+  std::array<double, kStripRows> sums;
+  kernels.dot(1, x.rows(), scratch->step.data(), scratch->step.data(), sums.data());
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
 // Fixed in length, so that it can stand in a file's header before it is known.
 std::string number(double value) { return fmt::format("{:9.3e}", std::clamp(value, 0.0, 9e9)); }
 
 }  // namespace
+
+// A scratch from those that lie idle, for as long as this lives.
+class CalibratedFitter::Scratch {
+ public:
+  explicit Scratch(const CalibratedFitter& owner) : owner_(owner) {
+    MutexLock lock(owner_.mutex_);
+    if (owner_.idle_scratch_.empty()) {
+      scratch_ = std::make_unique<FitScratch>();
+    } else {
+      scratch_ = std::move(owner_.idle_scratch_.back());
+      owner_.idle_scratch_.pop_back();
+    }
+  }
+  ~Scratch() {
+    MutexLock lock(owner_.mutex_);
+    owner_.idle_scratch_.push_back(std::move(scratch_));
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  FitScratch* get() const { return scratch_.get(); }
+  FitScratch* operator->() const { return scratch_.get(); }
+
+ private:
+  const CalibratedFitter& owner_;
+  std::unique_ptr<FitScratch> scratch_;
+};
 
 // Rows of a matrix that are fitted together, and their sums: kept apart, so that totals do not
 // depend on the order of threads.
@@ -87,8 +94,12 @@ Result<std::unique_ptr<CalibratedFitter>> CalibratedFitter::make(
     const Checkpoint& base, const Tune& tune, const CalibrationSet& set,
     const CalibrationOptions& options) {
   std::unique_ptr<CalibratedFitter> made(new CalibratedFitter(base, tune, set, options));
+  ASSIGN_OR_RETURN(made->isa_, choose_isa(""));
   ASSIGN_OR_RETURN(made->walk_, LayerWalk::make(base, tune, options.jobs));
-  if (options.budget) RETURN_IF_ERROR(made->plan());
+  if (options.budget) {
+    RETURN_IF_ERROR(made->check_budget());
+    RETURN_IF_ERROR(made->plan());
+  }
   ASSIGN_OR_RETURN(made->fit_, made->walk_->embed(WalkedModel::kTune, set.fit));
   ASSIGN_OR_RETURN(made->base_held_, made->walk_->embed(WalkedModel::kBase, set.held));
   ASSIGN_OR_RETURN(made->tune_held_, made->walk_->embed(WalkedModel::kTune, set.held));
@@ -106,6 +117,25 @@ int CalibratedFitter::levels(const std::string& weight) const {
   return options_.budget ? planned_.at(weight) : options_.levels;
 }
 
+int64_t CalibratedFitter::level_bytes(const Shape& matrix) const {
+  return matrix[0] * ((matrix[1] + 7) / 8) + 4 * (options_.alpha_per_row ? matrix[0] : 1);
+}
+
+Status CalibratedFitter::check_budget() const {
+  std::vector<LevelCosts> all;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const auto& [name, tensor] : tune_.tensors()) {
+    if (!tensor.as_delta) continue;
+    all.push_back({name, level_bytes(tensor.shape), {}});
+    least = std::min(least, all.back().level_bytes);
+  }
+  const int64_t bytes = options_.budget->bytes_for(all);
+  if (bytes >= least || all.empty()) return {};
+  return invalid_argument(
+      fmt::format("a budget of {} bytes has no room for any matrix's signs: the smallest takes {}",
+                  bytes, least));
+}
+
 Status CalibratedFitter::plan() {
   ASSIGN_OR_RETURN(fit_, walk_->embed(WalkedModel::kTune, set_.fit));
   std::vector<LevelCosts> all;
@@ -116,6 +146,7 @@ Status CalibratedFitter::plan() {
       ASSIGN_OR_RETURN(LevelCosts costs, level_costs(name));
       all.push_back(std::move(costs));
     }
+    if (options_.plan_progress) options_.plan_progress(layer + 1, base_.config().layers);
   }
   const int64_t bytes = options_.budget->bytes_for(all);
   planned_ = plan_levels(all, bytes);
@@ -129,21 +160,24 @@ Status CalibratedFitter::plan() {
 // levels tells the errors of fewer.
 Result<LevelCosts> CalibratedFitter::level_costs(const std::string& name) const {
   const Shape& shape = tune_.tensors().at(name).shape;
-  const GramMatrix& gram = grams_[static_cast<size_t>(input_of(name))];
+  const FitInput& input = inputs_[static_cast<size_t>(input_of(name))];
+  const int64_t step = fit_block_rows(input.tokens());
   struct Sums {
     AlphaEquations shared;
     std::array<double, kPlannedLevels + 1> errors{};
   };
-  const int64_t blocks = (shape[0] + kFitRows - 1) / kFitRows;
+  const int64_t blocks = (shape[0] + step - 1) / step;
   std::vector<Sums> sums(static_cast<size_t>(blocks));
   const Status status = run_work_list(blocks, options_.jobs, [&](int64_t b) -> Status {
-    const int64_t first = b * kFitRows, count = std::min(kFitRows, shape[0] - first);
+    const int64_t first = b * step, count = std::min(step, shape[0] - first);
     Sums& sum = sums[static_cast<size_t>(b)];
     std::vector<uint16_t> base;
     ASSIGN_OR_RETURN(const std::vector<double> delta, delta_of(name, first, count, &base));
     SignFitOptions options;
     options.levels = kPlannedLevels;
-    for (const AlphaEquations& row : fit_rows(gram, count, delta.data(), options).equations) {
+    const Scratch scratch(*this);
+    RETURN_IF_ERROR(fit_checked(name, input, first, count, delta.data(), options, scratch.get()));
+    for (const AlphaEquations& row : scratch->fit.equations) {
       sum.shared.add(row);
       for (int l = 0; l <= kPlannedLevels; ++l)
         sum.errors[static_cast<size_t>(l)] += row.error(l, row.solve(l));
@@ -157,8 +191,7 @@ Result<LevelCosts> CalibratedFitter::level_costs(const std::string& name) const 
     for (size_t l = 0; l < sum.errors.size(); ++l) total.errors[l] += sum.errors[l];
   }
   const auto weights = static_cast<double>(shape.count());
-  LevelCosts costs{
-      name, shape[0] * ((shape[1] + 7) / 8) + 4 * (options_.alpha_per_row ? shape[0] : 1), {}};
+  LevelCosts costs{name, level_bytes(shape), {}};
   for (int l = 0; l <= kPlannedLevels; ++l) {
     const double error = options_.alpha_per_row ? total.errors[static_cast<size_t>(l)]
                                                 : total.shared.error(l, total.shared.solve(l));
@@ -172,18 +205,25 @@ Result<LevelCosts> CalibratedFitter::level_costs(const std::string& name) const 
 Status CalibratedFitter::capture() {
   LayerInputs inputs;
   walk_->advance(WalkedModel::kTune, &fit_, &inputs);
-  for (size_t i = 0; i < grams_.size(); ++i) {
-    LayerInputs::Values& values = inputs.of[i];
-    grams_[i] = gram_matrix(values.x.data(), fit_.tokens, values.columns, options_.jobs);
+  return run_work_list(kLayerInputs, options_.jobs, [&](int64_t i) -> Status {
+    LayerInputs::Values& values = inputs.of[static_cast<size_t>(i)];
+    ASSIGN_OR_RETURN(inputs_[static_cast<size_t>(i)],
+                     FitInput::make(isa_, values.x.data(), fit_.tokens, values.columns));
     values.x = {};
-  }
-  return {};
+    return {};
+  });
 }
 
 Result<std::map<std::string, FittedMatrix>> CalibratedFitter::fit_layer(int64_t layer) {
   RETURN_IF_ERROR(walk_->load_layer(layer));
   RETURN_IF_ERROR(capture());
-  walk_->advance(WalkedModel::kTune, &tune_held_, &held_inputs_);
+  LayerInputs held;
+  walk_->advance(WalkedModel::kTune, &tune_held_, &held);
+  for (size_t i = 0; i < held_inputs_.size(); ++i) {
+    const LayerInputs::Values& values = held.of[i];
+    ASSIGN_OR_RETURN(held_inputs_[i], RowProducts::make(isa_, values.x.data(), tune_held_.tokens,
+                                                        values.columns, values.columns));
+  }
   walk_->advance(WalkedModel::kBase, &base_held_, nullptr);
   ASSIGN_OR_RETURN(auto fitted, fit_matrices(walk_->changed_matrices()));
   RETURN_IF_ERROR(walk_->set_variant(fitted));
@@ -207,9 +247,10 @@ Result<std::map<std::string, FittedMatrix>> CalibratedFitter::fit_matrices(
       level.alpha.resize(static_cast<size_t>(options_.alpha_per_row ? shape[0] : 1));
     }
     jobs.push_back({name, shape, input_of(name), levels(name), {}, &matrix, &blocks[at]});
-    for (int64_t first = 0; first < shape[0]; first += kFitRows) {
+    const int64_t step = fit_block_rows(inputs_[static_cast<size_t>(input_of(name))].tokens());
+    for (int64_t first = 0; first < shape[0]; first += step) {
       work.emplace_back(at, blocks[at].size());
-      blocks[at].push_back({first, std::min(kFitRows, shape[0] - first)});
+      blocks[at].push_back({first, std::min(step, shape[0] - first)});
     }
   }
   const auto run = [&](auto visit) {
@@ -254,7 +295,7 @@ Result<std::map<std::string, FittedMatrix>> CalibratedFitter::fit_matrices(
   return fitted;
 }
 
-// Δ of rows [first, first+count), checked, and W in bf16 beside it.
+// Δ of rows [first, first+count), and W in bf16 beside it.
 Result<std::vector<double>> CalibratedFitter::delta_of(const std::string& name, int64_t first,
                                                        int64_t count,
                                                        std::vector<uint16_t>* base) const {
@@ -263,14 +304,17 @@ Result<std::vector<double>> CalibratedFitter::delta_of(const std::string& name, 
   std::vector<double> delta(base->size());
   RETURN_IF_ERROR(base_.read_rows_bf16(name, first, count, base->data()));
   RETURN_IF_ERROR(tune_.delta_rows(name, first, count, base->data(), delta.data()));
-  for (int64_t r = 0; r < count; ++r) {
-    const double sum = row_sums(delta.data() + r * columns, columns).absolute;
-    if (!std::isfinite(static_cast<float>(sum)))
-      return invalid_argument(fmt::format(
-          "{}: tensor '{}': row {} has a value that is not a finite number (or too large)",
-          tune_.path(), name, first + r));
-  }
   return delta;
+}
+
+Status CalibratedFitter::fit_checked(const std::string& name, const FitInput& input, int64_t first,
+                                     int64_t count, const double* delta,
+                                     const SignFitOptions& options, FitScratch* scratch) const {
+  fit_rows(input, count, delta, options, scratch);
+  if (scratch->fit.bad_row < 0) return {};
+  return invalid_argument(
+      fmt::format("{}: tensor '{}': row {} has a value that is not a finite number (or too large)",
+                  tune_.path(), name, first + scratch->fit.bad_row));
 }
 
 Status CalibratedFitter::add_means(const Job& job, JobBlock* block) const {
@@ -292,30 +336,32 @@ Status CalibratedFitter::fit_block(const Job& job, JobBlock* block) const {
   std::vector<uint16_t> base;
   ASSIGN_OR_RETURN(const std::vector<double> delta,
                    delta_of(job.name, block->first, block->count, &base));
-  block->sums.zeros = count_zeros(delta.data(), block->count * columns);
-  block->sums.delta_squares = row_sums(delta.data(), block->count * columns).squares;
   block->sums.base_squares = bf16_squares(base.data(), block->count * columns);
-  if (job.levels == 0) {
-    const std::vector<float> left = by_column(delta, block->count, columns);
-    measure(job, left, left, block);
-    return {};
-  }
   SignFitOptions options;
   options.levels = job.levels;
   options.start = job.start;
   options.damping = kDamping;
   // Where rows share their α, signs that are best for a row's own are not for the shared one.
-  options.sweeps = options_.alpha_per_row ? options_.effort : 0;
-  const RowsFit fit =
-      fit_rows(grams_[static_cast<size_t>(job.input)], block->count, delta.data(), options);
+  options.sweeps = options_.alpha_per_row && job.levels > 0 ? options_.effort : 0;
+  const Scratch scratch(*this);
+  RETURN_IF_ERROR(fit_checked(job.name, inputs_[static_cast<size_t>(job.input)], block->first,
+                              block->count, delta.data(), options, scratch.get()));
+  const RowsFit& fit = scratch->fit;
+  block->sums.zeros = fit.sums.zeros;
+  block->sums.delta_squares = fit.sums.squares;
   for (size_t l = 0; l < fit.signs.size(); ++l) {
     FittedLevel& level = job.out->levels[l];
-    pack(fit.signs[l], block->count, columns, level.bits.data() + block->first * row_bytes);
+    for (int64_t strip = 0; strip < fit.strips(); ++strip) {
+      const int64_t first = strip * kStripRows;
+      strip_kernels(isa_).pack_bits(columns, fit.signs[l].data() + fit.strip_at(strip),
+                                    std::min(kStripRows, block->count - first),
+                                    level.bits.data() + (block->first + first) * row_bytes);
+    }
     if (options_.alpha_per_row)
-      std::copy(fit.alpha[l].begin(), fit.alpha[l].end(), level.alpha.begin() + block->first);
+      std::copy_n(fit.alpha[l].begin(), block->count, level.alpha.begin() + block->first);
   }
   for (const AlphaEquations& row : fit.equations) block->equations.add(row);
-  if (options_.alpha_per_row) measure(job, fit.delta, fit.residual(), block);
+  if (options_.alpha_per_row) measure(job, scratch.get(), block);
   return {};
 }
 
@@ -333,27 +379,43 @@ void CalibratedFitter::share_alpha(const Job& job) const {
     job.out->levels[l].alpha[0] = static_cast<float>(best[l]);
 }
 
+// The fit that this α belongs to is made again: the signs are the same.
 Status CalibratedFitter::measure_shared(const Job& job, JobBlock* block) const {
-  const int64_t columns = job.shape[1], row_bytes = (columns + 7) / 8;
   std::vector<uint16_t> base;
-  ASSIGN_OR_RETURN(std::vector<double> delta,
+  ASSIGN_OR_RETURN(const std::vector<double> delta,
                    delta_of(job.name, block->first, block->count, &base));
-  const std::vector<float> whole = by_column(delta, block->count, columns);
-  for (const FittedLevel& level : job.out->levels)
-    for (int64_t r = 0; r < block->count; ++r)
-      add_signs(level.bits.data() + (block->first + r) * row_bytes, columns,
-                -static_cast<double>(level.alpha[0]), delta.data() + r * columns);
-  measure(job, whole, by_column(delta, block->count, columns), block);
+  SignFitOptions options;
+  options.levels = job.levels;
+  options.start = job.start;
+  const Scratch scratch(*this);
+  RETURN_IF_ERROR(fit_checked(job.name, inputs_[static_cast<size_t>(job.input)], block->first,
+                              block->count, delta.data(), options, scratch.get()));
+  for (size_t l = 0; l < job.out->levels.size(); ++l)
+    std::fill_n(scratch->fit.alpha[l].begin(), block->count, job.out->levels[l].alpha[0]);
+  measure(job, scratch.get(), block);
   return {};
 }
 
-// delta and left, what compression leaves of it: [columns, rows].
-void CalibratedFitter::measure(const Job& job, const std::vector<float>& delta,
-                               const std::vector<float>& left, JobBlock* block) const {
-  for (const float value : left)
-    block->sums.error_squares += static_cast<double>(value) * static_cast<double>(value);
-  const LayerInputs::Values& x = held_inputs_.of[static_cast<size_t>(job.input)];
-  block->held = {held_energy(x, left, block->count), held_energy(x, delta, block->count)};
+// What compression leaves of Δ; on held-out text of a few of the rows, which is enough for a mean.
+void CalibratedFitter::measure(const Job& job, FitScratch* scratch, JobBlock* block) const {
+  const RowsFit& fit = scratch->fit;
+  const StripKernels& kernels = strip_kernels(isa_);
+  const RowProducts& held = held_inputs_[static_cast<size_t>(job.input)];
+  std::vector<float>& left = scratch->strip;
+  left.assign(static_cast<size_t>(fit.strip_columns * kStripRows), 0.0f);
+  for (int64_t strip = 0; strip < fit.strips(); ++strip) {
+    std::array<const float*, kMaxLevels> alpha{}, signs{};
+    for (size_t l = 0; l < fit.signs.size(); ++l) {
+      alpha[l] = fit.alpha[l].data() + strip * kStripRows;
+      signs[l] = fit.signs[l].data() + fit.strip_at(strip);
+    }
+    const float* delta = fit.delta.data() + fit.strip_at(strip);
+    block->sums.error_squares +=
+        kernels.residual(fit.columns, job.levels, alpha.data(), delta, signs.data(), left.data());
+    if (strip > 0) continue;
+    block->held = {held_energy(held, left.data(), scratch, kernels),
+                   held_energy(held, delta, scratch, kernels)};
+  }
 }
 
 std::map<std::string, std::string> CalibratedFitter::metadata_of(

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "calibrate/calibration_text.h"
 #include "calibrate/head_scores.h"
 #include "calibrate/layer_walk.h"
@@ -28,7 +29,7 @@ struct CalibrationOptions {
   int effort = 1;                     // sweeps over the signs; 0: α only
   std::optional<LevelBudget> budget;  // chooses levels for each matrix; `levels` is not looked at
   int jobs = 1;
-  Progress progress;
+  Progress plan_progress;  // layers that the plan of a budget has looked at
 };
 
 // On held-out text.
@@ -61,19 +62,25 @@ class CalibratedFitter : public LayerFitter {
   CalibratedFitter(const Checkpoint& base, const Tune& tune, const CalibrationSet& set,
                    const CalibrationOptions& options)
       : base_(base), tune_(tune), set_(set), options_(options) {}
+  int64_t level_bytes(const Shape& matrix) const;
+  // kInvalidArgument if not even the smallest matrix fits.
+  Status check_budget() const;
   // Walks all layers once to see what levels would do, and chooses.
   Status plan();
-  Status capture();  // the loaded layer's Gram matrices
+  Status capture();  // what enters the loaded layer's matrices
   Result<LevelCosts> level_costs(const std::string& name) const;
   Result<std::map<std::string, FittedMatrix>> fit_matrices(const std::vector<std::string>& names);
+  class Scratch;
   // The steps of a block of rows; any thread.
   Result<std::vector<double>> delta_of(const std::string& name, int64_t first, int64_t count,
                                        std::vector<uint16_t>* base) const;
+  // kInvalidArgument names the tensor and the row of a value that is not finite.
+  Status fit_checked(const std::string& name, const FitInput& input, int64_t first, int64_t count,
+                     const double* delta, const SignFitOptions& options, FitScratch* scratch) const;
   Status add_means(const Job& job, JobBlock* block) const;
   Status fit_block(const Job& job, JobBlock* block) const;
   Status measure_shared(const Job& job, JobBlock* block) const;
-  void measure(const Job& job, const std::vector<float>& delta, const std::vector<float>& left,
-               JobBlock* block) const;
+  void measure(const Job& job, FitScratch* scratch, JobBlock* block) const;
   void share_alpha(const Job& job) const;
   std::map<std::string, std::string> metadata_of(const CalibrationReport& report) const;
 
@@ -81,14 +88,17 @@ class CalibratedFitter : public LayerFitter {
   const Tune& tune_;
   const CalibrationSet& set_;
   const CalibrationOptions options_;
+  Isa isa_ = Isa::kScalar;
   std::unique_ptr<LayerWalk> walk_;
   std::map<std::string, int> planned_;  // levels, under a budget
   Activations fit_, base_held_, tune_held_, variant_held_;
-  std::array<GramMatrix, kLayerInputs> grams_;
-  LayerInputs held_inputs_;
+  std::array<FitInput, kLayerInputs> inputs_;
+  std::array<RowProducts, kLayerInputs> held_inputs_;
   std::vector<std::string> kinds_;  // of matrices that the fine-tune may change
   std::map<std::string, Energy> energies_;
   CalibrationReport report_;
+  mutable Mutex mutex_;
+  mutable std::vector<std::unique_ptr<FitScratch>> idle_scratch_ GUARDED_BY(mutex_);
 };
 
 }  // namespace deltad

@@ -94,13 +94,30 @@ int64_t count(const std::vector<TokenSequence>& sequences) {
   return tokens;
 }
 
+// Sequences of at most `most` tokens in all (the first one may have more), at even distances.
+std::vector<TokenSequence> spread(std::vector<TokenSequence> sequences, int64_t most) {
+  const int64_t all = count(sequences);
+  if (all <= most) return sequences;
+  std::vector<TokenSequence> taken;
+  int64_t seen = 0, tokens = 0;
+  for (TokenSequence& sequence : sequences) {
+    const auto n = static_cast<int64_t>(sequence.size());
+    const bool due = tokens * all <= seen * most;
+    seen += n;
+    if (!due || (!taken.empty() && tokens + n > most)) continue;
+    tokens += n;
+    taken.push_back(std::move(sequence));
+  }
+  return taken;
+}
+
 }  // namespace
 
 int64_t CalibrationSet::fit_tokens() const { return count(fit); }
 int64_t CalibrationSet::held_tokens() const { return count(held); }
 
 Result<CalibrationSet> read_calibration(const TextAssets& text, const std::string& path,
-                                        std::string_view content) {
+                                        std::string_view content, const CalibrationTokens& tokens) {
   if (content.size() > kMostBytes)
     return invalid_argument(fmt::format("{}: {} bytes of calibration text, at most {} are taken",
                                         path, content.size(), kMostBytes));
@@ -125,6 +142,8 @@ Result<CalibrationSet> read_calibration(const TextAssets& text, const std::strin
   if (set.held.empty())
     return invalid_argument(fmt::format(
         "{}: {} chats or pieces of text; calibration needs at least {}", path, taken, kHeldOut));
+  set.fit = spread(std::move(set.fit), tokens.fit);
+  set.held = spread(std::move(set.held), tokens.held);
   return set;
 }
 

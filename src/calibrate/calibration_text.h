@@ -25,9 +25,17 @@ struct CalibrationSet {
   int64_t held_tokens() const;
 };
 
+struct CalibrationTokens {
+  int64_t fit = 512;
+  int64_t held = 256;
+};
+
 // content: JSON lines if its first character is '{', else plain text, which is cut into pieces. One
-// sequence in eight is held out. kInvalidArgument names `path`, the line and what was expected.
+// sequence in eight is held out. Of a longer text, so many tokens are taken, in sequences spread
+// over all of it (one at least of each kind). kInvalidArgument names `path`, the line and what was
+// expected.
 Result<CalibrationSet> read_calibration(const TextAssets& text, const std::string& path,
-                                        std::string_view content);
+                                        std::string_view content,
+                                        const CalibrationTokens& tokens = {});
 
 }  // namespace deltad

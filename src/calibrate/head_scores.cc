@@ -6,8 +6,10 @@
 #include <string>
 
 #include "base/mutex.h"
-#include "calibrate/fit_kernels.h"
+#include "calibrate/row_products.h"
 #include "delta/work_list.h"
+#include "kernels/cpu/layout.h"
+#include "kernels/cpu/pack.h"
 #include "tensor/float16.h"
 
 namespace deltad {
@@ -23,14 +25,16 @@ struct Normalizer {
   double sum = 0;  // Σ exp(l − top)
   int64_t best = -1;
 
-  void add(double logit, int64_t token) {
-    if (logit > top) {
-      sum = sum * std::exp(top - logit) + 1;
-      top = logit;
-      best = token;
-    } else {
-      sum += std::exp(logit - top);
-    }
+  // Once, of tokens [first, first + count).
+  void top_of(const float* logits, int64_t count, int64_t first) {
+    const float* largest = std::max_element(logits, logits + count);
+    top = static_cast<double>(*largest);
+    best = first + (largest - logits);
+  }
+  void add(const float* logits, int64_t count, int64_t first) {
+    top_of(logits, count, first);
+    for (int64_t i = 0; i < count; ++i)
+      sum += static_cast<double>(std::exp(logits[i] - static_cast<float>(top)));
   }
   void merge(const Normalizer& other) {
     if (other.top > top || (other.top == top && other.best < best)) {
@@ -61,23 +65,33 @@ class Heads {
   bool same() const { return !tuned_ && tune_name_ == base_name_; }
   int64_t vocab() const { return base_.tensors().at(base_name_).shape[0]; }
 
-  Status base_rows(int64_t first, int64_t count, float* out) const {
-    return read_base(base_name_, first, count, out);
+  // bf16, rows `stride` values apart.
+  Status base_rows(int64_t first, int64_t count, int64_t stride, uint16_t* out) const {
+    std::vector<uint16_t> rows(static_cast<size_t>(count * columns()));
+    RETURN_IF_ERROR(base_.read_rows_bf16(base_name_, first, count, rows.data()));
+    spread(rows, count, stride, out);
+    return {};
   }
-  Status tune_rows(int64_t first, int64_t count, float* out) const {
-    if (!tuned_) return read_base(tune_name_, first, count, out);
-    RETURN_IF_ERROR(tune_.value_rows(tune_name_, first, count, out));
-    for (int64_t i = 0; i < count * columns(); ++i) out[i] = bf16_to_f32(f32_to_bf16(out[i]));
+  Status tune_rows(int64_t first, int64_t count, int64_t stride, uint16_t* out) const {
+    std::vector<uint16_t> rows(static_cast<size_t>(count * columns()));
+    if (tuned_) {
+      std::vector<float> values(rows.size());
+      RETURN_IF_ERROR(tune_.value_rows(tune_name_, first, count, values.data()));
+      std::transform(values.begin(), values.end(), rows.begin(),
+                     [](float v) { return f32_to_bf16(v); });
+    } else {
+      RETURN_IF_ERROR(base_.read_rows_bf16(tune_name_, first, count, rows.data()));
+    }
+    spread(rows, count, stride, out);
     return {};
   }
   int64_t columns() const { return base_.tensors().at(base_name_).shape[1]; }
 
  private:
-  Status read_base(const std::string& name, int64_t first, int64_t count, float* out) const {
-    std::vector<uint16_t> rows(static_cast<size_t>(count * columns()));
-    RETURN_IF_ERROR(base_.read_rows_bf16(name, first, count, rows.data()));
-    std::transform(rows.begin(), rows.end(), out, bf16_to_f32);
-    return {};
+  void spread(const std::vector<uint16_t>& rows, int64_t count, int64_t stride,
+              uint16_t* out) const {
+    for (int64_t r = 0; r < count; ++r)
+      std::copy_n(rows.data() + r * columns(), columns(), out + r * stride);
   }
 
   const Checkpoint& base_;
@@ -94,36 +108,55 @@ Result<HeadScores> score_heads(const Checkpoint& base, const Tune& tune,
   const Heads heads(base, tune);
   const int64_t columns = heads.columns(), vocab = heads.vocab();
   const auto tokens = static_cast<int64_t>(of_base.size()) / columns;
+  ASSIGN_OR_RETURN(const Isa isa, choose_isa(""));
+  const auto prepared = [&](const std::vector<float>& x) {
+    return RowProducts::make(isa, x.data(), tokens, columns, columns);
+  };
+  ASSIGN_OR_RETURN(const RowProducts base_x, prepared(of_base));
+  ASSIGN_OR_RETURN(const RowProducts tune_x, prepared(of_tune));
+  ASSIGN_OR_RETURN(const RowProducts variant_x, prepared(of_variant));
+  const int64_t width = tune_x.columns();
   Mutex mutex;
   std::vector<TokenSums> sums(static_cast<size_t>(tokens));
   const Status status =
       run_work_list((vocab + kHeadRows - 1) / kHeadRows, threads, [&](int64_t block) -> Status {
         const int64_t first = block * kHeadRows, count = std::min(kHeadRows, vocab - first);
-        std::vector<float> rows(static_cast<size_t>(count * columns));
-        const auto logits = [&](const std::vector<float>& x) {
+        std::vector<uint16_t> rows(static_cast<size_t>(count * width));
+        TileRoom room;
+        uint16_t* const tiles = room.of(cpu::base_elements(count, width));
+        ProductScratch scratch;
+        const auto pack = [&] {
+          for (int64_t r = 0; r < count; r += cpu::kTileRows)
+            cpu::pack_base_tile(tiles + r * width, rows.data() + r * width,
+                                std::min<int64_t>(cpu::kTileRows, count - r), width);
+        };
+        const auto logits = [&](const RowProducts& x) {
           std::vector<float> out(static_cast<size_t>(tokens * count));
-          fit_kernels().multiply(tokens, count, columns, x.data(), false, rows.data(), true,
-                                 out.data());
+          x.times(tiles, count, out.data(), count, &scratch);
           return out;
         };
-        RETURN_IF_ERROR(heads.tune_rows(first, count, rows.data()));
-        const std::vector<float> p = logits(of_tune), v = logits(of_variant);
-        if (!heads.same()) RETURN_IF_ERROR(heads.base_rows(first, count, rows.data()));
-        const std::vector<float> b = logits(of_base);
+        RETURN_IF_ERROR(heads.tune_rows(first, count, width, rows.data()));
+        pack();
+        const std::vector<float> p = logits(tune_x), v = logits(variant_x);
+        if (!heads.same()) {
+          RETURN_IF_ERROR(heads.base_rows(first, count, width, rows.data()));
+          pack();
+        }
+        const std::vector<float> b = logits(base_x);
         std::vector<TokenSums> mine(static_cast<size_t>(tokens));
         for (int64_t t = 0; t < tokens; ++t) {
           TokenSums& sum = mine[static_cast<size_t>(t)];
-          const auto at = static_cast<size_t>(t * count);
-          for (size_t i = at; i < at + static_cast<size_t>(count); ++i) {
-            const int64_t token = first + static_cast<int64_t>(i - at);
-            sum.tune.add(static_cast<double>(p[i]), token);
-            sum.base.add(static_cast<double>(b[i]), token);
-            sum.variant.add(static_cast<double>(v[i]), token);
-          }
-          for (size_t i = at; i < at + static_cast<size_t>(count); ++i) {
-            const double weight = std::exp(static_cast<double>(p[i]) - sum.tune.top);
-            sum.to_base += weight * static_cast<double>(p[i] - b[i]);
-            sum.to_variant += weight * static_cast<double>(p[i] - v[i]);
+          const float *tune_l = p.data() + t * count, *base_l = b.data() + t * count,
+                      *variant_l = v.data() + t * count;
+          sum.base.add(base_l, count, first);
+          sum.variant.add(variant_l, count, first);
+          sum.tune.top_of(tune_l, count, first);
+          const auto top = static_cast<float>(sum.tune.top);
+          for (int64_t i = 0; i < count; ++i) {
+            const auto weight = static_cast<double>(std::exp(tune_l[i] - top));
+            sum.tune.sum += weight;
+            sum.to_base += weight * static_cast<double>(tune_l[i] - base_l[i]);
+            sum.to_variant += weight * static_cast<double>(tune_l[i] - variant_l[i]);
           }
         }
         MutexLock lock(mutex);

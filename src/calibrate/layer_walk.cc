@@ -64,6 +64,7 @@ Result<std::unique_ptr<LayerWalk>> LayerWalk::make(const Checkpoint& base, const
   walk->table_ = make_layer_table(base.config(), 0);
   CpuBackendOptions options;
   options.threads = threads;
+  options.pin = false;  // the caller's other work would inherit its one core
   ASSIGN_OR_RETURN(walk->backend_, make_cpu_backend(options));
   RETURN_IF_ERROR(walk->backend_->declare_weights(walk->table_.specs));
   ASSIGN_OR_RETURN(walk->transformer_, Transformer::make(walk->config_, walk->table_,
@@ -98,7 +99,8 @@ Result<Activations> LayerWalk::embed(WalkedModel model,
       RETURN_IF_ERROR(base_.read_rows_bf16(kEmbeddings, id, 1, row.data()));
     } else {
       RETURN_IF_ERROR(tune_.value_rows(kEmbeddings, id, 1, values.data()));
-      std::transform(values.begin(), values.end(), row.begin(), f32_to_bf16);
+      std::transform(values.begin(), values.end(), row.begin(),
+                     [](float v) { return f32_to_bf16(v); });
     }
     if (bad_row(row.data(), 1, hidden) >= 0)
       return not_finite(tuned ? tune_.path() : base_.path(), kEmbeddings, id);
@@ -172,7 +174,8 @@ Status LayerWalk::put_tuned_dense(const WeightTable::Place& place, const std::st
     } else {
       std::vector<float> wide(values.size());
       RETURN_IF_ERROR(tune_.value_rows(name, first, count, wide.data()));
-      std::transform(wide.begin(), wide.end(), values.begin(), f32_to_bf16);
+      std::transform(wide.begin(), wide.end(), values.begin(),
+                     [](float v) { return f32_to_bf16(v); });
     }
     const int64_t bad = bad_row(values.data(), count, columns);
     if (bad >= 0) return not_finite(tune_.path(), name, first + bad);

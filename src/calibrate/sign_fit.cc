@@ -3,98 +3,124 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
-#include <new>
+#include <cstring>
 #include <utility>
-
-#include "backend/backend.h"
-#include "calibrate/fit_kernels.h"
-#include "delta/sign_rows.h"
-#include "delta/work_list.h"
 
 namespace deltad {
 namespace {
 
-constexpr int64_t kColumnBlock = 32;  // columns of a sweep between two updates of all that follow
-constexpr double kTinyPivot = 1e-7;   // of a level's own energy: what is left of it is rounding
+constexpr double kTinyPivot = 1e-7;  // of a level's own energy: what is left of it is rounding
+constexpr int64_t kProductBytes =
+    384 << 10;  // of one [tokens, rows] array: three fit in a core's cache
+constexpr int64_t kMostRows = 192;
 
 class Fit {
  public:
-  Fit(const GramMatrix& gram, int64_t rows, const SignFitOptions& options)
-      : gram_(gram), options_(options), levels_(static_cast<size_t>(options.levels)) {
-    fit_.rows = rows;
-    fit_.columns = gram.columns;
-    damp_ = static_cast<float>(options.damping * gram.mean_diagonal());
-  }
+  Fit(const FitInput& input, const SignFitOptions& options, FitScratch* scratch)
+      : input_(input),
+        options_(options),
+        s_(*scratch),
+        fit_(scratch->fit),
+        kernels_(strip_kernels(input.isa())),
+        levels_(static_cast<size_t>(options.levels)),
+        damping_(static_cast<float>(options.damping * input.mean_energy())) {}
 
-  RowsFit run(const double* delta) {
-    begin(delta);
-    times_gram(fit_.delta, &gram_delta_);
-    std::vector<AlphaEquations> normal = normal_equations(fit_.signs);
+  void run(int64_t rows, const double* delta) {
+    fit_.rows = rows;
+    fit_.columns = input_.columns();
+    fit_.strip_columns = input_.padded_columns();
+    if (!load(delta)) return;
+    begin();
+    times_strips(fit_.delta, &s_.of_delta);
+    s_.of_signs.resize(levels_);
+    for (size_t l = 0; l < levels_; ++l) times_strips(fit_.signs[l], &s_.of_signs[l]);
+    std::vector<AlphaEquations> normal = normal_equations(s_.of_signs);
     take_plain(normal);
-    offer(fit_.signs, normal);
+    offer(normal, nullptr);
     for (int sweep = 0; sweep < options_.sweeps; ++sweep) {
-      std::vector<std::vector<float>> signs = fit_.signs;
-      if (!this->sweep(&signs)) break;
-      normal = normal_equations(signs);
-      if (!offer(signs, normal)) break;
+      s_.trial = fit_.signs;
+      if (!this->sweep()) break;
+      normal = normal_equations(s_.of_trial);
+      if (!offer(normal, &s_.trial)) break;
     }
-    return std::move(fit_);
   }
 
  private:
-  size_t size() const { return static_cast<size_t>(fit_.rows * fit_.columns); }
+  int64_t strips() const { return fit_.strips(); }
+  int64_t padded_rows() const { return strips() * kStripRows; }
+  size_t values() const { return fit_.strip_at(strips()); }
+  size_t products() const { return static_cast<size_t>(input_.tokens() * padded_rows()); }
+
+  bool load(const double* delta) {
+    fit_.delta.resize(values());
+    fit_.sums = {};
+    fit_.bad_row = -1;
+    for (int64_t strip = 0; strip < strips(); ++strip) {
+      const int64_t first = strip * kStripRows, count = std::min(kStripRows, fit_.rows - first);
+      float* to = fit_.delta.data() + fit_.strip_at(strip);
+      const StripSums sums = kernels_.load(delta + first * fit_.columns, count, fit_.columns, to);
+      std::fill(to + fit_.columns * kStripRows, to + fit_.strip_columns * kStripRows, 0.0f);
+      fit_.sums.zeros += sums.zeros;
+      fit_.sums.squares += sums.squares;
+      if (!sums.finite) {
+        fit_.bad_row = first + bad_row(delta + first * fit_.columns, count);
+        return false;
+      }
+    }
+    return true;
+  }
+
+  int64_t bad_row(const double* delta, int64_t count) const {
+    for (int64_t i = 0; i < count * fit_.columns; ++i)
+      if (!(std::fabs(delta[i]) <= 1e30)) return i / fit_.columns;
+    return 0;
+  }
 
   // The plain form: signs of what is left, means of its absolute values.
-  void begin(const double* delta) {
-    fit_.delta.resize(size());
-    fit_.signs.assign(levels_, std::vector<float>(size()));
-    fit_.alpha.assign(levels_, std::vector<float>(static_cast<size_t>(fit_.rows)));
-    std::vector<double> row(static_cast<size_t>(fit_.columns));
-    for (int64_t r = 0; r < fit_.rows; ++r) {
-      std::copy_n(delta + r * fit_.columns, fit_.columns, row.begin());
-      for (int64_t c = 0; c < fit_.columns; ++c)
-        fit_.delta[static_cast<size_t>(c * fit_.rows + r)] =
-            static_cast<float>(row[static_cast<size_t>(c)]);
+  void begin() {
+    fit_.signs.resize(levels_);
+    fit_.alpha.resize(levels_);
+    std::vector<float>& left = s_.strip;
+    left.resize(static_cast<size_t>(fit_.strip_columns * kStripRows));
+    for (size_t l = 0; l < levels_; ++l) {
+      fit_.signs[l].resize(values());
+      fit_.alpha[l].assign(static_cast<size_t>(padded_rows()), 0.0f);
+      if (!options_.start.empty()) std::fill_n(fit_.alpha[l].begin(), fit_.rows, options_.start[l]);
+    }
+    for (int64_t strip = 0; strip < strips(); ++strip) {
+      const size_t at = fit_.strip_at(strip);
+      std::copy_n(fit_.delta.data() + at, left.size(), left.data());
       for (size_t l = 0; l < levels_; ++l) {
-        const float alpha = options_.start.empty()
-                                ? static_cast<float>(row_sums(row.data(), fit_.columns).absolute /
-                                                     static_cast<double>(fit_.columns))
-                                : options_.start[l];
-        fit_.alpha[l][static_cast<size_t>(r)] = alpha;
-        for (int64_t c = 0; c < fit_.columns; ++c)
-          fit_.signs[l][static_cast<size_t>(c * fit_.rows + r)] =
-              row[static_cast<size_t>(c)] >= 0 ? 1.0f : -1.0f;
-        subtract_signs(row.data(), fit_.columns, static_cast<double>(alpha));
+        float* signs = fit_.signs[l].data() + at;
+        kernels_.plain_level(fit_.columns, left.data(), signs,
+                             fit_.alpha[l].data() + strip * kStripRows, !options_.start.empty());
+        std::fill(signs + fit_.columns * kStripRows, signs + fit_.strip_columns * kStripRows, 1.0f);
       }
     }
   }
 
-  // out = C · x, both [columns, rows].
-  void times_gram(const std::vector<float>& x, std::vector<float>* out) const {
-    out->resize(size());
-    fit_kernels().multiply(fit_.columns, fit_.rows, fit_.columns, gram_.values.data(), false,
-                           x.data(), false, out->data());
+  // out [tokens, rows] = X · strips
+  void times_strips(const std::vector<float>& strips_of, std::vector<float>* out) {
+    uint16_t* packed = s_.packed.of(static_cast<int64_t>(values()));
+    for (int64_t strip = 0; strip < strips(); ++strip)
+      kernels_.pack_tile(fit_.strip_columns, strips_of.data() + fit_.strip_at(strip),
+                         packed + fit_.strip_at(strip));
+    out->resize(products());
+    input_.whole().times(packed, padded_rows(), out->data(), padded_rows(), &s_.product);
   }
 
-  std::vector<AlphaEquations> normal_equations(const std::vector<std::vector<float>>& signs) {
+  std::vector<AlphaEquations> normal_equations(const std::vector<std::vector<float>>& of_signs) {
     std::vector<AlphaEquations> normal(static_cast<size_t>(fit_.rows));
-    gram_signs_.resize(levels_);
-    for (size_t l = 0; l < levels_; ++l) times_gram(signs[l], &gram_signs_[l]);
+    std::vector<double> sums(static_cast<size_t>(padded_rows()));
     const auto add = [&](const std::vector<float>& x, const std::vector<float>& y, auto place) {
-      std::vector<double> sums(static_cast<size_t>(fit_.rows));
-      for (int64_t c = 0; c < fit_.columns; ++c) {
-        const float *a = x.data() + c * fit_.rows, *b = y.data() + c * fit_.rows;
-        for (int64_t r = 0; r < fit_.rows; ++r)
-          sums[static_cast<size_t>(r)] += static_cast<double>(a[r]) * static_cast<double>(b[r]);
-      }
+      kernels_.dot(strips(), input_.tokens(), x.data(), y.data(), sums.data());
       for (size_t r = 0; r < normal.size(); ++r) place(&normal[r]) = sums[r];
     };
-    add(fit_.delta, gram_delta_, [](AlphaEquations* n) -> double& { return n->energy; });
+    add(s_.of_delta, s_.of_delta, [](AlphaEquations* n) -> double& { return n->energy; });
     for (size_t x = 0; x < levels_; ++x) {
-      add(signs[x], gram_delta_, [x](AlphaEquations* n) -> double& { return n->right[x]; });
+      add(of_signs[x], s_.of_delta, [x](AlphaEquations* n) -> double& { return n->right[x]; });
       for (size_t y = 0; y <= x; ++y) {
-        add(signs[x], gram_signs_[y],
+        add(of_signs[x], of_signs[y],
             [x, y](AlphaEquations* n) -> double& { return n->gram[x][y]; });
         for (AlphaEquations& n : normal) n.gram[y][x] = n.gram[x][y];
       }
@@ -104,6 +130,7 @@ class Fit {
 
   void take_plain(const std::vector<AlphaEquations>& normal) {
     fit_.equations = normal;
+    fit_.plain_error.clear();
     for (size_t r = 0; r < normal.size(); ++r) {
       AlphaEquations::PerLevel alpha{};
       for (size_t l = 0; l < levels_; ++l) alpha[l] = static_cast<double>(fit_.alpha[l][r]);
@@ -112,133 +139,120 @@ class Fit {
     fit_.error = fit_.plain_error;
   }
 
-  // Fits α to these signs, and takes the rows that get better by them. False if none does.
-  bool offer(const std::vector<std::vector<float>>& signs,
-             const std::vector<AlphaEquations>& normal) {
+  // Fits α to these signs (null: those that it has), and takes the rows that get better by them.
+  // False if none does.
+  bool offer(const std::vector<AlphaEquations>& normal, std::vector<std::vector<float>>* signs) {
     bool any = false;
-    for (size_t r = 0; r < normal.size(); ++r) {
-      AlphaEquations::PerLevel alpha = normal[r].solve(options_.levels);
+    for (int64_t r = 0; r < fit_.rows; ++r) {
+      const auto at = static_cast<size_t>(r);
+      AlphaEquations::PerLevel alpha = normal[at].solve(options_.levels);
       for (double& a : alpha) a = static_cast<double>(static_cast<float>(a));
-      const double error = normal[r].error(options_.levels, alpha);
-      if (!(error < fit_.error[r])) continue;
-      any = true;
-      fit_.error[r] = error;
-      fit_.equations[r] = normal[r];
-      for (size_t l = 0; l < levels_; ++l) {
-        fit_.alpha[l][r] = static_cast<float>(alpha[l]);
-        if (signs[l].data() == fit_.signs[l].data()) continue;
-        for (size_t i = r; i < size(); i += static_cast<size_t>(fit_.rows))
-          fit_.signs[l][i] = signs[l][i];
+      const double error = normal[at].error(options_.levels, alpha);
+      if (!(error < fit_.error[at])) {
+        if (signs != nullptr) keep(r, signs);
+        continue;
       }
+      any = true;
+      fit_.error[at] = error;
+      fit_.equations[at] = normal[at];
+      for (size_t l = 0; l < levels_; ++l) fit_.alpha[l][at] = static_cast<float>(alpha[l]);
     }
+    if (signs == nullptr) return any;
+    std::swap(fit_.signs, *signs);
+    std::swap(s_.of_signs, s_.of_trial);
     return any;
   }
 
-  // The 2^levels values that a row's columns may have: [combination][rows].
-  std::vector<std::vector<float>> choices() const {
-    std::vector<std::vector<float>> values(size_t{1} << levels_,
-                                           std::vector<float>(static_cast<size_t>(fit_.rows)));
-    for (size_t i = 0; i < values.size(); ++i)
-      for (size_t l = 0; l < levels_; ++l)
-        for (size_t r = 0; r < values[i].size(); ++r)
-          values[i][r] += (i >> l & 1) != 0 ? fit_.alpha[l][r] : -fit_.alpha[l][r];
-    return values;
+  // A row's old signs and their products take the place of the new ones.
+  void keep(int64_t row, std::vector<std::vector<float>>* signs) {
+    for (size_t l = 0; l < levels_; ++l) {
+      for (int64_t c = 0; c < fit_.columns; ++c)
+        (*signs)[l][fit_.at(row, c)] = fit_.signs[l][fit_.at(row, c)];
+      for (int64_t t = 0; t < input_.tokens(); ++t) {
+        const auto at = static_cast<size_t>(t * padded_rows() + row);
+        s_.of_trial[l][at] = s_.of_signs[l][at];
+      }
+    }
   }
 
-  // One pass over the columns. False if no sign changed.
-  bool sweep(std::vector<std::vector<float>>* signs) {
-    const int64_t rows = fit_.rows, columns = fit_.columns;
-    const std::vector<std::vector<float>> values = choices();
-    // What is left of the row, and its gradient (C + damping)(δ − δ̂).
-    std::vector<float> left = fit_.residual(), gradient, moved, update;
-    times_gram(left, &gradient);
-    for (size_t i = 0; i < size(); ++i) gradient[i] += damp_ * left[i];
-    std::vector<float> step(static_cast<size_t>(rows)), slab;
-    std::vector<float> choice(static_cast<size_t>(rows)), nearest(static_cast<size_t>(rows));
-    bool changed = false;
-    for (int64_t first = 0; first < columns; first += kColumnBlock) {
-      const int64_t end = std::min(columns, first + kColumnBlock);
-      moved.assign(static_cast<size_t>((end - first) * rows), 0.0f);
-      for (int64_t c = first; c < end; ++c) {
-        const float* row_of_gram = gram_.values.data() + c * columns;
-        const float diagonal = row_of_gram[c] + damp_;
-        if (!(diagonal > 0)) continue;
-        if (!choose(c, diagonal, gradient.data() + c * rows, left.data() + c * rows, values,
-                    &choice, &nearest, step.data(), signs))
-          continue;
-        changed = true;
-        std::copy(step.begin(), step.end(), moved.begin() + (c - first) * rows);
-        for (int64_t later = c + 1; later < end; ++later) {
-          const float weight = row_of_gram[later];
-          float* to = gradient.data() + later * rows;
-          for (int64_t r = 0; r < rows; ++r) to[r] -= weight * step[static_cast<size_t>(r)];
-        }
-      }
-      if (end == columns) break;
-      // gradient[end…] −= C[end…, block] · moved
-      const int64_t rest = columns - end;
-      slab.resize(static_cast<size_t>((end - first) * rest));
-      for (int64_t c = first; c < end; ++c)
-        std::copy_n(gram_.values.data() + c * columns + end, rest,
-                    slab.data() + (c - first) * rest);
-      update.resize(static_cast<size_t>(rest * rows));
-      fit_kernels().multiply(rest, rows, end - first, slab.data(), true, moved.data(), false,
-                             update.data());
-      float* to = gradient.data() + end * rows;
-      for (int64_t i = 0; i < rest * rows; ++i) to[i] -= update[static_cast<size_t>(i)];
+  // One pass over the columns, on the signs of the trial. False if no sign changed.
+  bool sweep() {
+    const int64_t n = padded_rows(), tokens = input_.tokens();
+    s_.scale.assign(static_cast<size_t>(n), 0.0f);
+    s_.left = s_.of_delta;
+    s_.tiles.of(input_.tokens() * n);
+    for (size_t l = 0; l < levels_; ++l) {
+      for (size_t r = 0; r < s_.scale.size(); ++r)
+        s_.scale[r] = std::max(s_.scale[r], std::fabs(fit_.alpha[l][r]));
+      kernels_.subtract(strips(), tokens, fit_.alpha[l].data(), s_.of_signs[l].data(),
+                        s_.left.data(), s_.tiles.data());
     }
+    s_.gradient.resize(static_cast<size_t>(kSweepColumns * n));
+    s_.moved.of(kSweepColumns * n);
+    s_.step.resize(products());
+    bool changed = false;
+    for (size_t b = 0; b < input_.blocks().size(); ++b) {
+      const FitInput::Block& block = input_.blocks()[b];
+      block.x_transposed.times(s_.tiles.data(), n, s_.gradient.data(), n, &s_.product);
+      if (!choose(block, static_cast<int64_t>(b) * kSweepColumns)) continue;
+      changed = true;
+      block.x.times(s_.moved.data(), n, s_.step.data(), n, &s_.product);
+      kernels_.subtract(strips(), tokens, s_.scale.data(), s_.step.data(), s_.left.data(),
+                        s_.tiles.data());
+    }
+    if (changed) trial_products();
     return changed;
   }
 
-  // The best value of column c for each row; step: by how much δ̂ grows there. False if none moves.
-  bool choose(int64_t c, float diagonal, const float* gradient, const float* left,
-              const std::vector<std::vector<float>>& values, std::vector<float>* choice,
-              std::vector<float>* nearest, float* step, std::vector<std::vector<float>>* signs) {
-    const int64_t rows = fit_.rows;
-    const float* delta = fit_.delta.data() + c * rows;
-    const float scale = 1 / diagonal;
-    float *chosen = choice->data(), *distance = nearest->data();
-    for (int64_t r = 0; r < rows; ++r) {
-      chosen[r] = 0;
-      distance[r] = std::numeric_limits<float>::max();
+  bool choose(const FitInput::Block& block, int64_t first) {
+    SweepStep step{};
+    step.strips = strips();
+    step.columns = std::min(kSweepColumns, fit_.columns - first);
+    step.gram = block.gram.data();
+    step.damping = damping_;
+    step.gradient = s_.gradient.data();
+    step.levels = options_.levels;
+    step.scale = s_.scale.data();
+    step.strip_values = static_cast<int64_t>(fit_.strip_at(1));
+    step.delta = fit_.delta.data() + first * kStripRows;
+    for (size_t l = 0; l < levels_; ++l) {
+      step.alpha[l] = fit_.alpha[l].data();
+      step.signs[l] = s_.trial[l].data() + first * kStripRows;
     }
-    for (size_t i = 0; i < values.size(); ++i) {
-      const float *value = values[i].data(), number = static_cast<float>(i);
-      for (int64_t r = 0; r < rows; ++r) {
-        const float best = delta[r] - left[r] + gradient[r] * scale;
-        const float far = std::fabs(best - value[r]);
-        const bool nearer = far < distance[r];
-        chosen[r] = nearer ? number : chosen[r];
-        distance[r] = nearer ? far : distance[r];
-      }
-    }
-    bool moves = false;
-    for (int64_t r = 0; r < rows; ++r) {
-      const auto i = static_cast<size_t>(chosen[r]);
-      step[r] = values[i][static_cast<size_t>(r)] - (delta[r] - left[r]);
-      bool flips = false;
-      for (size_t l = 0; l < levels_; ++l) {
-        float& sign = (*signs)[l][static_cast<size_t>(c * rows + r)];
-        const float now = (i >> l & 1) != 0 ? 1.0f : -1.0f;
-        flips |= now != sign;
-        sign = now;
-      }
-      if (!flips) step[r] = 0;
-      moves |= flips;
-    }
-    return moves;
+    step.moved = s_.moved.data();
+    return kernels_.sweep(step);
   }
 
-  const GramMatrix& gram_;
+  // X·s of the trial. Of one level it follows from what is left.
+  void trial_products() {
+    s_.of_trial.resize(levels_);
+    if (levels_ > 1) {
+      for (size_t l = 0; l < levels_; ++l) times_strips(s_.trial[l], &s_.of_trial[l]);
+      return;
+    }
+    std::vector<float>& inverse = s_.scale;
+    for (size_t r = 0; r < inverse.size(); ++r)
+      inverse[r] = fit_.alpha[0][r] != 0 ? 1.0f / fit_.alpha[0][r] : 0.0f;
+    s_.of_trial[0].resize(products());
+    kernels_.difference(strips(), input_.tokens(), inverse.data(), s_.of_delta.data(),
+                        s_.left.data(), s_.of_trial[0].data());
+  }
+
+  const FitInput& input_;
   const SignFitOptions& options_;
+  FitScratch& s_;
+  RowsFit& fit_;
+  const StripKernels& kernels_;
   const size_t levels_;
-  float damp_;
-  RowsFit fit_;
-  std::vector<float> gram_delta_;               // C · δ
-  std::vector<std::vector<float>> gram_signs_;  // C · s of each level
+  const float damping_;
 };
 
 }  // namespace
+
+int64_t fit_block_rows(int64_t tokens) {
+  const int64_t rows = kProductBytes / (static_cast<int64_t>(sizeof(float)) * tokens);
+  return std::clamp(rows / kStripRows * kStripRows, kStripRows, kMostRows);
+}
 
 void AlphaEquations::add(const AlphaEquations& other) {
   for (size_t x = 0; x < right.size(); ++x) {
@@ -282,55 +296,9 @@ double AlphaEquations::error(int levels, const PerLevel& alpha) const {
   return std::max(0.0, error);
 }
 
-double GramMatrix::mean_diagonal() const {
-  double sum = 0;
-  for (int64_t c = 0; c < columns; ++c)
-    sum += static_cast<double>(values[static_cast<size_t>(c * columns + c)]);
-  return columns > 0 ? sum / static_cast<double>(columns) : 0;
-}
-
-GramMatrix gram_matrix(const float* x, int64_t rows, int64_t columns, int threads) {
-  GramMatrix gram{columns, std::vector<float>(static_cast<size_t>(columns * columns))};
-  // Panels of the upper triangle, the rest by symmetry.
-  constexpr int64_t kPanel = 128;
-  const Status status =
-      run_work_list((columns + kPanel - 1) / kPanel, threads, [&](int64_t panel) -> Status {
-        const int64_t first = panel * kPanel, count = std::min(kPanel, columns - first);
-        const int64_t rest = columns - first;
-        std::vector<float> mine(static_cast<size_t>(rows * count)),
-            tail(static_cast<size_t>(rows * rest)), product(static_cast<size_t>(count * rest));
-        for (int64_t r = 0; r < rows; ++r) {
-          std::copy_n(x + r * columns + first, count, mine.data() + r * count);
-          std::copy_n(x + r * columns + first, rest, tail.data() + r * rest);
-        }
-        fit_kernels().multiply(count, rest, rows, mine.data(), true, tail.data(), false,
-                               product.data());
-        for (int64_t i = 0; i < count; ++i)
-          for (int64_t j = i; j < rest; ++j) {
-            const float value = product[static_cast<size_t>(i * rest + j)];
-            gram.values[static_cast<size_t>((first + i) * columns + first + j)] = value;
-            gram.values[static_cast<size_t>((first + j) * columns + first + i)] = value;
-          }
-        return {};
-      });
-  if (!status.ok()) throw std::bad_alloc();  // all that can go wrong there
-  return gram;
-}
-
-std::vector<float> RowsFit::residual() const {
-  std::vector<float> left = delta;
-  for (size_t l = 0; l < signs.size(); ++l)
-    for (int64_t c = 0; c < columns; ++c) {
-      float* to = left.data() + c * rows;
-      const float *sign = signs[l].data() + c * rows, *scale = alpha[l].data();
-      for (int64_t r = 0; r < rows; ++r) to[r] -= scale[r] * sign[r];
-    }
-  return left;
-}
-
-RowsFit fit_rows(const GramMatrix& gram, int64_t rows, const double* delta,
-                 const SignFitOptions& options) {
-  return Fit(gram, rows, options).run(delta);
+void fit_rows(const FitInput& input, int64_t rows, const double* delta,
+              const SignFitOptions& options, FitScratch* scratch) {
+  Fit(input, options, scratch).run(rows, delta);
 }
 
 }  // namespace deltad

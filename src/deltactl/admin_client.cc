@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/ascii.h"
 #include "client/error_message.h"
 #include "client/http_call.h"
 
@@ -19,8 +20,7 @@ constexpr double kTimeout = 30, kChangeTimeout = 900;  // seconds; a file may be
 std::string percent_encoded(const std::string& text) {
   std::string out;
   for (const char c : text) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                       c == '-' || c == '.' || c == '_' || c == '~';
+    const bool plain = is_ascii_alphanumeric(c) || c == '-' || c == '.' || c == '_' || c == '~';
     out += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
   }
   return out;

@@ -93,6 +93,8 @@ Result<std::unique_ptr<Calibration>> calibrate(const Checkpoint& base, const Tun
     ASSIGN_OR_RETURN(fit.budget, LevelBudget::parse(options.budget));
   }
   fit.jobs = thread_count(options.jobs);
+  ProgressBar bar("plan");
+  fit.plan_progress = bar.callback();
   if (options.calibrate.empty()) {
     ASSIGN_OR_RETURN(calibration->set, read_calibration(*text, "the shipped calibration text",
                                                         shipped_calibration_text()));
@@ -107,11 +109,13 @@ Result<std::unique_ptr<Calibration>> calibrate(const Checkpoint& base, const Tun
 // A variant that closes less of the KL gap between base and fine-tune is warned of.
 constexpr double kEnoughClosed = 0.9;
 
-// The option that would close more; "" if enough is closed or nothing would.
+// The option that would close more, the cheapest first; "" if enough is closed or nothing would.
 std::string advice_on(const CalibrationReport& report, const Options& options) {
   if (report.heads.closed() >= kEnoughClosed) return "";
-  const int levels = options.budget.empty() ? options.levels : 1;
-  return levels < kMaxLevels ? fmt::format("--levels {}", levels + 1) : "";
+  if (options.effort == 0 && options.alpha == "row") return "--effort 1, at the same size";
+  if (options.alpha == "matrix") return "--alpha row";
+  if (!options.budget.empty()) return "a larger --budget than " + options.budget;
+  return options.levels < kMaxLevels ? fmt::format("--levels {}", options.levels + 1) : "";
 }
 
 void print_calibration(const CalibrationReport& report, const Options& options) {
@@ -122,7 +126,8 @@ void print_calibration(const CalibrationReport& report, const Options& options) 
              100 * report.heads.variant.top1, 100 * report.heads.base.top1);
   fmt::print("  relative error of the outputs:");
   for (const auto& [kind, error] : report.output_errors) fmt::print(" {} {:.3f}", kind, error);
-  fmt::print("\n");
+  fmt::print(
+      "\n  (rel.error above is that of the weights: it grows where the outputs' error falls)\n");
   if (const std::string advice = advice_on(report, options); !advice.empty())
     fmt::print("Less than {:.0f} % of the gap is closed: try {}.\n", 100 * kEnoughClosed, advice);
 }
@@ -192,7 +197,12 @@ Result<int> run(const Options& options) {
                                      {"bytes", report->file_bytes},
                                      {"model_bytes", report->model_bytes},
                                      {"text_files", files}};
-  if (calibration) document["calibration"] = calibration_json(calibration->fitter->report());
+  if (calibration) {
+    const CalibrationReport& costs = calibration->fitter->report();
+    document["calibration"] = calibration_json(costs);
+    if (const std::string advice = advice_on(costs, options); !advice.empty())
+      document["calibration"]["advice"] = advice;
+  }
   if (report->suggested_levels != 0) document["suggested_levels"] = report->suggested_levels;
   print_json(document);
   return 0;

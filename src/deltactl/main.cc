@@ -27,6 +27,8 @@ int main(int argc, char** argv) {
   deltad::add_bench_serve(app, &exit_code);
   deltad::add_variants(app, &exit_code);
   deltad::add_pool(app, &exit_code);
+  deltad::add_key(app, &exit_code);
+  deltad::add_plan(app, &exit_code);
   deltad::add_tokenize(app, &exit_code);
   deltad::add_render(app, &exit_code);
 

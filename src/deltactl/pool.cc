@@ -23,6 +23,7 @@ constexpr Duration kLook = std::chrono::milliseconds(200);  // between two looks
 struct Options {
   AdminClient server;
   std::string name, path, questions, bytes;
+  uint64_t operation = 0;
   bool no_wait = false, json = false;
 };
 
@@ -125,11 +126,17 @@ void print_trial(const Json& trial) {
 void print_report(const Json& operation) {
   const Json& report = operation.at("report");
   fmt::print("{}: {}\n", described(operation), operation.at("state").get<std::string>());
-  if (operation.at("operation") == "remove") return;
+  // What removes, has not ended or failed before it looked at the pool has nothing to report.
+  if (operation.at("operation") == "remove" || report.at("budget_bytes") == 0) return;
   fmt::print("  {} of {} before, {} after\n", human_bytes(report.at("bytes_before").get<int64_t>()),
              human_bytes(report.at("budget_bytes").get<int64_t>()),
              human_bytes(report.at("bytes_after").get<int64_t>()));
   for (const Json& trial : report.at("trials")) print_trial(trial);
+  if (operation.at("operation") == "add" && operation.at("state") == "done" &&
+      report.at("single_score") == 0)
+    fmt::print(stderr,
+               "warning: the adapter answers none of its questions right, so nothing guards it: "
+               "are they its own?\n");
 }
 
 // One line on a terminal, which is written over; nothing elsewhere.
@@ -192,6 +199,10 @@ Result<int> remove(const Options& options) {
   return change(options, "DELETE", adapter_path(options.name));
 }
 
+Result<int> cancel(const Options& options) {
+  return change(options, "DELETE", fmt::format("{}/operations/{}", kPool, options.operation));
+}
+
 Result<int> budget(const Options& options) {
   const std::optional<int64_t> bytes = byte_count(options.bytes);
   if (!bytes)
@@ -241,6 +252,16 @@ void add_pool(CLI::App& app, int* exit_code) {
         add_no_wait(command, options);
       },
       remove);
+  add_admin_command<Options>(
+      parent, exit_code, "cancel", "Cancel an operation; what it had done is undone",
+      [](CLI::App* command, Options* options) {
+        command
+            ->add_option("operation", options->operation,
+                         "Its number, as `list` shows it while it waits or runs")
+            ->required();
+        add_no_wait(command, options);
+      },
+      cancel);
   add_admin_command<Options>(
       parent, exit_code, "budget", "Set what the members' files may take",
       [](CLI::App* command, Options* options) {

@@ -1,7 +1,6 @@
 #include "deltad/config.h"
 
 #include <fmt/format.h>
-#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -9,6 +8,7 @@
 
 #include "deltad/config_keys.h"
 #include "deltad/variants_config.h"
+#include "io/yaml.h"
 
 namespace deltad {
 namespace {
@@ -36,8 +36,11 @@ class Reader {
   Reader(const std::string& file, Config* config) : file_(file), config_(*config) {}
 
   Status read(const YAML::Node& root) {
+    std::vector<Key> admin = admin_keys();
+    admin.push_back({"tls", "a map", nested("server.admin.tls", admin_tls_keys())});
     std::vector<Key> server = server_keys();
-    server.push_back({"admin", "a map", nested("server.admin", admin_keys())});
+    server.push_back({"tls", "a map", nested("server.tls", tls_keys())});
+    server.push_back({"admin", "a map", nested("server.admin", admin)});
     return section(
         root, "",
         {
@@ -97,10 +100,7 @@ class Reader {
   }
 
   Status at(const YAML::Node& node, const std::string& what) const {
-    const YAML::Mark mark = node.Mark();
-    return invalid_argument(mark.is_null()
-                                ? fmt::format("{}: {}", file_, what)
-                                : fmt::format("{} line {}: {}", file_, mark.line + 1, what));
+    return yaml_error(file_, node, what);
   }
 
   const std::string file_;
@@ -118,16 +118,13 @@ std::string beside(const std::string& file, const std::string& path) {
 Status read_config(std::string_view yaml, const std::string& file, Config* config) {
   Config fresh = *config;
   fresh.variants.clear();
-  try {
-    RETURN_IF_ERROR(Reader(file, &fresh).read(YAML::Load(std::string(yaml))));
-  } catch (const YAML::Exception& error) {
-    return invalid_argument(
-        fmt::format("{} line {}: not valid YAML: {}", file, error.mark.line + 1, error.msg));
-  }
-  if (!fresh.admin_listen.empty() && fresh.admin_api_keys.empty() &&
+  RETURN_IF_ERROR(read_yaml(
+      yaml, file, [&](const YAML::Node& root) { return Reader(file, &fresh).read(root); }));
+  if (!fresh.admin_listen.empty() && fresh.admin_api_keys.empty() && fresh.keys_file.empty() &&
       !is_loopback(fresh.admin_listen))
     return invalid_argument(fmt::format(
-        "{}: key 'server.admin.listen': {} may be reached by others: give server.admin.api_keys",
+        "{}: key 'server.admin.listen': {} may be reached by others: give server.admin.api_keys or "
+        "server.keys_file",
         file, fresh.admin_listen));
   for (const std::string& key : fresh.admin_api_keys)
     if (std::find(fresh.api_keys.begin(), fresh.api_keys.end(), key) != fresh.api_keys.end())
@@ -139,10 +136,19 @@ Status read_config(std::string_view yaml, const std::string& file, Config* confi
   if (fresh.pool.folder.empty() && fresh.pool.pool.budget > 0)
     return invalid_argument(fmt::format(
         "{}: key 'adapter_pool.budget': give adapter_pool.folder too, the path of a folder", file));
+  for (const auto& [name, tls] :
+       {std::pair{"server.tls", &fresh.tls}, std::pair{"server.admin.tls", &fresh.admin_tls}}) {
+    if (tls->any() && (tls->certificate.empty() || tls->key.empty()))
+      return invalid_argument(
+          fmt::format("{}: key '{}': give both certificate and key", file, name));
+    for (std::string* path : {&tls->certificate, &tls->key, &tls->client_ca})
+      *path = beside(file, *path);
+  }
   fresh.base = beside(file, fresh.base);
   for (VariantSource& variant : fresh.variants) variant.path = beside(file, variant.path);
   fresh.watch.folder = beside(file, fresh.watch.folder);
   fresh.pool.folder = beside(file, fresh.pool.folder);
+  fresh.keys_file = beside(file, fresh.keys_file);
   *config = std::move(fresh);
   return Status();
 }

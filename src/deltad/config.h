@@ -31,6 +31,9 @@ struct Config {
   std::vector<std::string> api_keys;  // none: open to all
   std::string admin_listen;           // "": no admin API
   std::vector<std::string> admin_api_keys;
+  TlsFiles tls;           // of the listener
+  TlsFiles admin_tls;     // of the admin listener; empty: as the other
+  std::string keys_file;  // of hashed API keys; "": none
   EngineOptions engine;
   CpuBackendOptions cpu;
   PoolServiceOptions pool;

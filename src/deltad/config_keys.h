@@ -153,6 +153,8 @@ Setter automatic_count(Field field) {
 // The sections' keys. Kept for the whole run.
 const std::vector<config_keys::Key>& server_keys();
 const std::vector<config_keys::Key>& admin_keys();
+const std::vector<config_keys::Key>& tls_keys();
+const std::vector<config_keys::Key>& admin_tls_keys();
 const std::vector<config_keys::Key>& engine_keys();
 const std::vector<config_keys::Key>& cpu_keys();
 const std::vector<config_keys::Key>& variant_loading_keys();

@@ -25,9 +25,23 @@ std::string describe(const Config& config) {
                        pool_merge_by_name(config.pool.pool.merge_by), config.pool.pool.keep_share);
   out += fmt::format("listen:    {}, {} I/O threads, at most {} connections\n", config.http.listen,
                      config.http.threads, config.http.connections);
+  const TlsFiles& admin_tls = config.admin_tls.any() ? config.admin_tls : config.tls;
+  const auto tls_text = [](const TlsFiles& tls) {
+    if (!tls.any()) return std::string("none");
+    return tls.certificate +
+           (tls.client_ca.empty() ? "" : ", clients need a certificate of " + tls.client_ca);
+  };
+  out += fmt::format("TLS:       {}{}\n", tls_text(config.tls),
+                     config.admin_listen.empty() ? "" : "; admin: " + tls_text(admin_tls));
+  out += fmt::format("keys:      {}{}\n",
+                     config.api_keys.empty() && config.keys_file.empty()
+                         ? "none: the API is open to all that reach it"
+                         : fmt::format("{} in the config", config.api_keys.size()),
+                     config.keys_file.empty() ? "" : ", more in " + config.keys_file);
   if (!config.admin_listen.empty())
-    out += fmt::format("admin:     {}, {}\n", config.admin_listen,
-                       config.admin_api_keys.empty() ? "open" : "with a key");
+    out += fmt::format(
+        "admin:     {}, {}\n", config.admin_listen,
+        config.admin_api_keys.empty() && config.keys_file.empty() ? "open" : "with a key");
   out += fmt::format("cpu:       threads {}, instruction set {}\n",
                      count_or(config.cpu.threads, "one a core"),
                      config.cpu.isa.empty() ? "the best there is" : config.cpu.isa);

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "delta/checkpoint_text.h"
 #include "delta/loader.h"
-#include "server/openai/generation_plan.h"
+#include "server/generation/generation_plan.h"
 
 namespace deltad {
 namespace {
@@ -44,6 +44,18 @@ Status no_tokenizer(const std::string& base) {
       fmt::format("{}: no tokenizer.json: text cannot be served without one", base));
 }
 
+AccessOptions access_options(const Config& config) {
+  AccessOptions options;
+  options.api_keys = config.api_keys;
+  options.admin_api_keys = config.admin_api_keys;
+  options.keys_file = config.keys_file;
+  return options;
+}
+
+const TlsFiles& admin_tls_of(const Config& config) {
+  return config.admin_tls.any() ? config.admin_tls : config.tls;
+}
+
 // It may come later, but as a folder.
 Status check_watched(const std::string& path) {
   std::error_code error;
@@ -58,23 +70,29 @@ Status check_watched(const std::string& path) {
 
 }  // namespace
 
-Daemon::Daemon(const Config& config)
+Daemon::Daemon(const Config& config, std::unique_ptr<Access> access)
     : config_(config),
-      api_(ApiOptions{config.cors_origins, config.api_keys}),
-      admin_api_(config.admin_api_keys, api_.metrics()) {}
+      access_(std::move(access)),
+      api_(ApiOptions{config.cors_origins}, *access_, observer_),
+      admin_api_(*access_, observer_) {}
 
 Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config,
                                               std::function<void()> on_failure) {
-  std::unique_ptr<Daemon> daemon(new Daemon(config));
-  ASSIGN_OR_RETURN(daemon->http_, HttpServer::start(config.http, daemon->api_));
+  ASSIGN_OR_RETURN(std::unique_ptr<Access> access, Access::make(access_options(config)));
+  std::unique_ptr<Daemon> daemon(new Daemon(config, std::move(access)));
+  RETURN_IF_ERROR(daemon->open_certificates());
+  ASSIGN_OR_RETURN(daemon->http_,
+                   HttpServer::start(config.http, daemon->api_, daemon->certificates_.get()));
   log_info("listening on {}", daemon->http_->address());
   if (!config.admin_listen.empty()) {
     HttpOptions admin = config.http;
     admin.listen = config.admin_listen;
     admin.threads = 1;
-    ASSIGN_OR_RETURN(daemon->admin_http_, HttpServer::start(admin, daemon->admin_api_));
+    ASSIGN_OR_RETURN(daemon->admin_http_, HttpServer::start(admin, daemon->admin_api_,
+                                                            daemon->admin_certificates_.get()));
     log_info("admin API on {}", daemon->admin_http_->address());
   }
+  RETURN_IF_ERROR(daemon->poll_files());
   daemon->loader_ = std::thread([self = daemon.get(), on_failure = std::move(on_failure)] {
     const Status status = self->load();
     if (status.ok()) return;
@@ -96,6 +114,40 @@ Daemon::~Daemon() {
 Status Daemon::failure() const {
   MutexLock lock(mutex_);
   return failure_;
+}
+
+Status Daemon::open_certificates() {
+  if (config_.tls.any()) {
+    ASSIGN_OR_RETURN(certificates_, CertificateStore::make(config_.tls));
+  }
+  const TlsFiles& admin = admin_tls_of(config_);
+  if (admin.any() && !config_.admin_listen.empty()) {
+    ASSIGN_OR_RETURN(admin_certificates_, CertificateStore::make(admin));
+  }
+  return Status();
+}
+
+// The files that are read anew when they change.
+Status Daemon::poll_files() {
+  if (config_.keys_file.empty() && !certificates_ && !admin_certificates_) return Status();
+  polled_ = std::make_unique<FilePoll>();
+  const auto poll = [this](const char* what, const std::vector<std::string>& files,
+                           std::function<Status()> reload) {
+    polled_->add(files, [what, files, reload] {
+      const Status status = reload();
+      if (status.ok())
+        log_info("{} read anew from {}", what, files.front());
+      else
+        log_error("{} stay as they were: {}", what, status.message());
+    });
+    return reload();  // what changed before it was polled
+  };
+  if (!config_.keys_file.empty())
+    RETURN_IF_ERROR(poll("API keys", {config_.keys_file}, [this] { return access_->reload(); }));
+  for (const auto& store : {certificates_.get(), admin_certificates_.get()})
+    if (store != nullptr)
+      RETURN_IF_ERROR(poll("certificates", store->files(), [store] { return store->reload(); }));
+  return Status();
 }
 
 Status Daemon::load() {
@@ -165,6 +217,9 @@ void Daemon::drain() {
 }
 
 Status check_files(const Config& config) {
+  RETURN_IF_ERROR(Access::make(access_options(config)).status());
+  for (const TlsFiles* tls : {&config.tls, &config.admin_tls})
+    if (tls->any()) RETURN_IF_ERROR(CertificateStore::make(*tls).status());
   ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::open(config.base));
   ASSIGN_OR_RETURN(const auto text, checkpoint_text(*checkpoint));
   if (!text) return no_tokenizer(config.base);

@@ -10,9 +10,12 @@
 #include "deltad/config.h"
 #include "engine/base_model.h"
 #include "router/folder_watcher.h"
+#include "server/access/access.h"
 #include "server/admin/api.h"
+#include "server/file_poll.h"
 #include "server/http/http_server.h"
 #include "server/openai/api.h"
+#include "server/tls/certificate_store.h"
 
 namespace deltad {
 
@@ -30,18 +33,24 @@ class Daemon {
   void drain();
 
  private:
-  explicit Daemon(const Config& config);
+  Daemon(const Config& config, std::unique_ptr<Access> access);
   Status load();
+  Status open_certificates();
+  Status poll_files();
 
   const Config config_;
+  Observer observer_;
+  const std::unique_ptr<Access> access_;
   OpenAiApi api_;
   AdminApi admin_api_;
+  std::unique_ptr<CertificateStore> certificates_, admin_certificates_;  // null: no TLS
   std::unique_ptr<HttpServer> http_, admin_http_;
   std::unique_ptr<BaseModel> base_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Router> router_;
   std::unique_ptr<PoolService> pool_;       // null: none configured
   std::unique_ptr<FolderWatcher> watcher_;  // null: none configured
+  std::unique_ptr<FilePoll> polled_;        // the files that are read anew when they change
   std::thread loader_;
   std::atomic<bool> loaded_{false};
   mutable Mutex mutex_;

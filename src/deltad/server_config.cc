@@ -45,6 +45,8 @@ const std::vector<Key>& server_keys() {
        bytes([](Config& c) -> size_t& { return c.http.body_bytes; }, "")},
       {"max_connections", "a whole number from 1 to 1000000",
        whole([](Config& c) -> size_t& { return c.http.connections; }, 1, 1000000)},
+      {"max_connections_per_address", "0 (no limit) or a whole number up to 1000000",
+       whole([](Config& c) -> size_t& { return c.http.connections_per_address; }, 0, 1000000)},
       {"header_seconds", "a number of seconds above 0",
        positive_seconds([](Config& c) -> Duration& { return c.http.header_timeout; })},
       {"idle_seconds", "a number of seconds above 0",
@@ -56,6 +58,8 @@ const std::vector<Key>& server_keys() {
        texts([](Config& c) -> std::vector<std::string>& { return c.cors_origins; })},
       {"api_keys", "a list of keys",
        texts([](Config& c) -> std::vector<std::string>& { return c.api_keys; })},
+      {"keys_file", "the path of a file of API keys",
+       text([](Config& c) -> std::string& { return c.keys_file; })},
   };
   return keys;
 }

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "backend/backend.h"
 #include "engine/request.h"
@@ -36,6 +37,11 @@ struct EngineOptions {
   std::map<std::string, double> variant_weights;
 };
 
+struct StepGroup {      // rows of one step that go through the same weights
+  std::string variant;  // its name; "": the base
+  int32_t rows = 0;
+};
+
 struct EngineStats {  // a snapshot
   int64_t running = 0, waiting = 0;
   int64_t kv_blocks = 0, kv_blocks_used = 0, kv_blocks_cached = 0, block_tokens = 0;
@@ -43,6 +49,7 @@ struct EngineStats {  // a snapshot
   uint64_t prefix_queries = 0, prefix_hits = 0;  // in tokens
   double last_step_seconds = 0;
   int32_t last_step_rows = 0;
+  std::vector<StepGroup> last_step;  // the base first
 };
 
 class Engine {

@@ -16,6 +16,21 @@ bool is_stop(const Request& request, int32_t token) {
          request.stop_ids.end();
 }
 
+// The rows are sorted by slot.
+std::vector<StepGroup> groups_of(const StepPlan& plan) {
+  std::vector<StepGroup> groups;
+  int32_t slot = -2;
+  for (const PlannedRows& rows : plan.rows) {
+    if (rows.slot != slot) {
+      slot = rows.slot;
+      const bool base = slot < 0;
+      groups.push_back({base ? std::string() : plan.slots[static_cast<size_t>(slot)]->name, 0});
+    }
+    groups.back().rows += rows.rows;
+  }
+  return groups;
+}
+
 }  // namespace
 
 void EngineCore::step() {
@@ -34,6 +49,7 @@ void EngineCore::step() {
   const Result<Logits> logits = execute(plan, tasks, staged);
   ++stats_.steps;
   stats_.last_step_rows = plan.generating_rows + plan.prompt_rows;
+  stats_.last_step = groups_of(plan);
   if (!logits.ok()) {
     ++failed_in_a_row_;
     log_error("step {} failed: {}", step_number_, logits.status().message());

@@ -1,6 +1,8 @@
-// AsideFile: a file that is written aside (path.tmp-PID) and takes the place of `path` only when it
-// is whole, so that a full disk or a crash leaves the old file as it was. Removed if it goes away
-// uncommitted. write() may be called by several threads at once, the rest by the owner.
+// AsideFile: a file that is written aside and takes the place of `path` only when it is whole, so
+// that a full disk or a crash leaves the old file as it was. It has no name until then, so that
+// nothing is left of one whose process is killed; where the file system cannot do that, it is
+// path.tmp-PID, and removed if it goes away uncommitted. write() may be called by several threads
+// at once, the rest by the owner.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +27,13 @@ class AsideFile {
   Status commit();
 
  private:
-  AsideFile(std::string path, std::string aside, int fd)
-      : path_(std::move(path)), aside_(std::move(aside)), fd_(fd) {}
+  AsideFile(std::string path, std::string aside, int fd, bool named)
+      : path_(std::move(path)), aside_(std::move(aside)), fd_(fd), named_(named) {}
   Status failed(const char* what, int error) const;
 
   const std::string path_, aside_;
   int fd_;  // -1 once committed
+  bool named_;
 };
 
 }  // namespace deltad

@@ -61,8 +61,8 @@ class SafetensorsWriter {
     DType dtype;
     Shape shape;
   };
-  // Tensors are laid out in the given order. The file appears under `path` only by finish(); until
-  // then it is path + ".tmp-PID", removed if the writer goes away unfinished. Metadata may be
+  // Tensors are laid out in the given order. The file appears under `path` only by finish()
+  // (io/aside_file.h). Metadata may be
   // completed before finish() as long as the values have the lengths declared here (a digest is
   // written last).
   static Result<std::unique_ptr<SafetensorsWriter>> create(

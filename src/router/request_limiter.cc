@@ -8,11 +8,8 @@
 namespace deltad {
 namespace {
 
-constexpr double kLongestRetry = 86400;  // seconds
-constexpr double kRounding = 1e-6;       // what filling up may fall short by
-
 Status limited(const std::string& name, const std::string& limit, double wait) {
-  const int seconds = static_cast<int>(std::ceil(std::clamp(wait, 1.0, kLongestRetry)));
+  const int seconds = retry_seconds(wait);
   return resource_exhausted(
              fmt::format("'{}' is limited to {}: try again in {} s", name, limit, seconds))
       .with_retry_after(seconds);
@@ -22,20 +19,6 @@ Status limited(const std::string& name, const std::string& limit, double wait) {
 
 int64_t VariantLimit::burst_or_default() const {
   return burst > 0 ? burst : std::max<int64_t>(1, std::llround(std::ceil(requests_per_second)));
-}
-
-double TokenBucket::level(TimePoint now) const {
-  return std::min(size_, level_ + per_second_ * seconds(now - since_));
-}
-
-double TokenBucket::wait(TimePoint now) const {
-  const double missing = 1 - level(now);
-  return missing <= kRounding ? 0 : missing / per_second_;
-}
-
-void TokenBucket::take(double count, TimePoint now) {
-  level_ = level(now) - count;
-  since_ = now;
 }
 
 RequestLimiter::RequestLimiter(const VariantLimit& limit) : limit_(limit) {

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/token_bucket.h"
 
 namespace deltad {
 
@@ -20,24 +21,6 @@ struct VariantLimit {
   bool any() const { return requests_per_second > 0 || tokens_per_minute > 0; }
   int64_t burst_or_default() const;
   bool operator==(const VariantLimit&) const = default;
-};
-
-// Fills up at a rate, to its size. May be overdrawn: then it fills up from below zero.
-class TokenBucket {
- public:
-  TokenBucket(double per_second, double size)
-      : per_second_(per_second), size_(size), level_(size) {}
-
-  // Seconds until there is at least one; 0: there is.
-  double wait(TimePoint now) const;
-  void take(double count, TimePoint now);
-
- private:
-  double level(TimePoint now) const;
-
-  double per_second_, size_;
-  double level_;  // at since_
-  TimePoint since_{};
 };
 
 class RequestLimiter {

@@ -29,7 +29,7 @@ class FilesLoader final : public VariantLoader {
   Result<VariantRef> load(const std::string& name, const std::string& path, Tier, int64_t max_bytes,
                           const std::atomic<bool>& cancelled) override {
     return rate_ ? load_behind_others(name, path, Tier::kDevice, max_bytes, cancelled)
-                 : load_now(name, path, max_bytes, cancelled);
+                 : load_promptly(name, path, max_bytes, cancelled);
   }
 
   Result<VariantRef> load_behind_others(const std::string& name, const std::string& path, Tier,
@@ -66,6 +66,16 @@ class FilesLoader final : public VariantLoader {
                         return work();
                       })
         .get();
+  }
+
+  // Uncapped, a load is waited for. It reads a stretch and works on it for a fraction of a
+  // millisecond, hundreds of times: were it to wait for a whole time slice of a kernel worker after
+  // each read, it would take several times as long, and these workers would wait for each other as
+  // often. Threads that read along inherit the wish.
+  Result<VariantRef> load_promptly(const std::string& name, const std::string& path,
+                                   int64_t max_bytes, const std::atomic<bool>& cancelled) {
+    run_promptly(false);
+    return load_now(name, path, max_bytes, cancelled);
   }
 
   VariantLoadOptions reading(const std::atomic<bool>& cancelled) {

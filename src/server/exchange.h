@@ -67,8 +67,9 @@ class HttpHandler {
  public:
   virtual ~HttpHandler() = default;
   virtual void handle(HttpRequest request, std::shared_ptr<Exchange> exchange) = 0;
-  // The answer to what never became a request: 400 malformed, 408 too slow, 413 body too large, 431
-  // headers too large, 500, 503 too many connections. partial: what is known of it, maybe nothing.
+  // The answer to what never became a request: 400 malformed, 408 too slow, 413 body too large, 429
+  // too many connections from its address, 431 headers too large, 500, 503 too many connections.
+  // partial: what is known of it, maybe nothing.
   virtual HttpResponse reject(const HttpRequest& partial, int status,
                               const std::string& message) = 0;
 };

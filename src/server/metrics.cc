@@ -44,6 +44,28 @@ const char* route_name(Route route) {
   return "other";
 }
 
+std::string code_label(int code) {
+  static constexpr const char* kGrpc[] = {"OK",
+                                          "CANCELLED",
+                                          "UNKNOWN",
+                                          "INVALID_ARGUMENT",
+                                          "DEADLINE_EXCEEDED",
+                                          "NOT_FOUND",
+                                          "ALREADY_EXISTS",
+                                          "PERMISSION_DENIED",
+                                          "RESOURCE_EXHAUSTED",
+                                          "FAILED_PRECONDITION",
+                                          "ABORTED",
+                                          "OUT_OF_RANGE",
+                                          "UNIMPLEMENTED",
+                                          "INTERNAL",
+                                          "UNAVAILABLE",
+                                          "DATA_LOSS",
+                                          "UNAUTHENTICATED"};
+  if (code >= 0 && static_cast<size_t>(code) < std::size(kGrpc)) return kGrpc[code];
+  return std::to_string(code);
+}
+
 ServerMetrics::ServerMetrics()
     : path_{Histogram(kPathBounds), Histogram(kPathBounds)},
       queue_(kLatencyBounds),
@@ -51,9 +73,9 @@ ServerMetrics::ServerMetrics()
       per_token_(kPerTokenBounds),
       total_(kLatencyBounds) {}
 
-void ServerMetrics::request_done(Route route, int status) {
+void ServerMetrics::request_done(Route route, int code) {
   MutexLock lock(mutex_);
-  ++requests_[{route, status}];
+  ++requests_[{route, code}];
 }
 
 void ServerMetrics::path(PathPart part, double seconds) {
@@ -109,6 +131,11 @@ void ServerMetrics::ended(const GenerationFigures& figures, bool had_started) {
   total_.observe(figures.total);
 }
 
+RequestFigures ServerMetrics::figures() const {
+  MutexLock lock(mutex_);
+  return {all_.requests, first_token_, per_token_};
+}
+
 std::vector<std::string> ServerMetrics::variants() const {
   MutexLock lock(mutex_);
   std::vector<std::string> names;
@@ -143,7 +170,7 @@ std::string ServerMetrics::render(const MetricsSnapshot& snapshot) const {
 void ServerMetrics::render_requests(PrometheusText& out) const {
   out.family("deltad_requests_total", "counter", "HTTP requests answered.");
   for (const auto& [key, count] : requests_) {
-    out.sample({{"endpoint", route_name(key.first)}, {"code", std::to_string(key.second)}},
+    out.sample({{"endpoint", route_name(key.first)}, {"code", code_label(key.second)}},
                static_cast<double>(count));
   }
   out.family("deltad_prompt_tokens_total", "counter", "Tokens of prompts of ended requests.");

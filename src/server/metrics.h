@@ -34,11 +34,19 @@ enum class Route {
   kOther
 };
 const char* route_name(Route route);
+// "200", or of a gRPC code (0 to 16) "OK", "NOT_FOUND".
+std::string code_label(int code);
 
 // The parts of a request's way through the server that are the HTTP path's own.
 enum class PathPart {
   kSubmit,  // request parsed → all of it submitted
   kWrite    // token event → its bytes with the operating system
+};
+
+// What the admin API's state shows of requests; cumulative, as all that is counted here.
+struct RequestFigures {
+  uint64_t requests = 0;             // engine requests submitted
+  Histogram first_token, per_token;  // seconds
 };
 
 // One engine request that has ended.
@@ -62,7 +70,8 @@ class ServerMetrics {
  public:
   ServerMetrics();
 
-  void request_done(Route route, int status) EXCLUDES(mutex_);
+  // code: the HTTP status, or gRPC's code.
+  void request_done(Route route, int code) EXCLUDES(mutex_);
   void path(PathPart part, double seconds) EXCLUDES(mutex_);
   // An engine request of this variant: submitted, got its first token, ended.
   void submitted(const std::string& variant) EXCLUDES(mutex_);
@@ -74,6 +83,7 @@ class ServerMetrics {
   std::vector<std::string> variants() const EXCLUDES(mutex_);
   void forget(const std::string& variant) EXCLUDES(mutex_);
 
+  RequestFigures figures() const EXCLUDES(mutex_);
   std::string render(const MetricsSnapshot& snapshot) const EXCLUDES(mutex_);
 
  private:

@@ -1,17 +1,8 @@
 #include "server/request_target.h"
 
+#include "base/ascii.h"
+
 namespace deltad {
-namespace {
-
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
-}  // namespace
-
 std::string_view path_of(std::string_view target) {
   return target.substr(0, target.find_first_of("?#"));
 }

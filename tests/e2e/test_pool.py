@@ -368,6 +368,24 @@ def test_a_stop_cancels_an_add_and_the_pool_is_as_before(tmp_path, made):
         assert pool.view(server)["adapters"] == []
 
 
+def test_deltactl_cancels_an_add_and_warns_of_an_adapter_without_a_right_answer(tmp_path, made):
+    folder, _ = made
+    wrong = [json.dumps({"prompt": f"{p} {i}", "answer": "?"}) + "\n" for i in range(400) for p in PROMPTS]
+    (tmp_path / "long.jsonl").write_text("".join(wrong))
+    (tmp_path / "short.jsonl").write_text("".join(wrong[:4]))
+    pool = Pool(tmp_path, 1 << 24)
+    with pool.running() as server:
+        out = pool.ctl("add", "red", folder / "red", tmp_path / "long.jsonl", "--no-wait")
+        assert "1 add red" in out.stdout and "before" not in out.stdout  # nothing to report yet
+        out = pool.ctl("cancel", 1, check=False)
+        assert "1 add red: cancelled" in out.stdout and out.returncode != 0, (out.stdout, out.stderr)
+        assert pool.view(server)["adapters"] == []
+        out = pool.ctl("add", "red", folder / "red", tmp_path / "short.jsonl")
+        assert "none of its questions" in out.stderr
+        out = pool.ctl("cancel", 9, check=False)
+        assert out.returncode != 0 and "9" in out.stderr
+
+
 def test_a_variant_that_has_an_adapters_name_stops_the_start(tmp_path, made):
     folder, _ = made
     pool = Pool(tmp_path, 1 << 24)

@@ -11,6 +11,7 @@
 #include "server/admin/api.h"
 #include "tests/unit/server/fake_exchange.h"
 #include "tests/unit/server/fake_router.h"
+#include "tests/unit/server/sample_access.h"
 
 namespace {
 
@@ -41,8 +42,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (line == std::string::npos || space > line) return 0;
   FakeRouter router;
   FakeEngine engine;
-  ServerMetrics metrics;
-  AdminApi api({}, metrics);
+  Observer observer;
+  static const auto access = open_access();
+  AdminApi api(*access, observer);
   Serving serving;
   serving.router = &router;
   serving.engine = &engine;

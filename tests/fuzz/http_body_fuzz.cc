@@ -12,6 +12,7 @@
 #include "server/openai/api.h"
 #include "tests/unit/server/fake_exchange.h"
 #include "tests/unit/server/fake_router.h"
+#include "tests/unit/server/sample_access.h"
 
 namespace {
 
@@ -61,7 +62,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   set_log_level(LogLevel::kOff);
   FakeRouter router;
   FakeEngine engine;
-  OpenAiApi api({});
+  Observer observer;
+  static const auto access = open_access();
+  OpenAiApi api({}, *access, observer);
   Serving serving;
   serving.router = &router;
   serving.engine = &engine;

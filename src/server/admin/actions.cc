@@ -117,7 +117,7 @@ ApiError perform(const Serving& serving, const AdminRoute& route, std::string_vi
   answer->variant = route.name;
   switch (route.action) {
     case AdminAction::kModels:
-      answer->json = list_models(serving);
+      answer->json = list_models(serving, nullptr);
       return {};
     case AdminAction::kCache:
       answer->json = cache_json(router.cache_tier(Tier::kDevice), router.cache_tier(Tier::kHost));
@@ -157,6 +157,9 @@ ApiError perform(const Serving& serving, const AdminRoute& route, std::string_vi
     case AdminAction::kUnloadAdapter:
       return unload_adapter(router, body, answer);
     case AdminAction::kHealth:
+    case AdminAction::kPage:
+    case AdminAction::kState:
+    case AdminAction::kPlayground:
     case AdminAction::kNone:
       break;
   }

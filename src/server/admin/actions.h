@@ -7,7 +7,7 @@
 
 #include "server/admin/routes.h"
 #include "server/openai/errors.h"
-#include "server/openai/generation_plan.h"
+#include "server/serving.h"
 
 namespace deltad {
 

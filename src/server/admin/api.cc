@@ -4,9 +4,12 @@
 
 #include "base/log.h"
 #include "server/admin/actions.h"
-#include "server/api_keys.h"
+#include "server/admin/page.h"
+#include "server/admin/state_json.h"
 #include "server/openai/ids.h"
 #include "server/openai/reply.h"
+#include "server/openai/work.h"
+#include "server/request_target.h"
 
 namespace deltad {
 namespace {
@@ -55,7 +58,8 @@ struct Job {
     if (answer.variant.size() <= kLongestShown) reply->record().model = answer.variant;
     if (error) return reply->error(error);
     if (changes())
-      log_info("admin id={} action={} variant={}", reply->request_id(),
+      log_info("admin id={} key={} action={} variant={}", reply->request_id(),
+               reply->record().caller.empty() ? "-" : reply->record().caller,
                admin_action_name(route.action), answer.variant);
     if (answer.text.empty())
       reply->json(answer.status, answer.json);
@@ -66,8 +70,8 @@ struct Job {
 
 }  // namespace
 
-AdminApi::AdminApi(std::vector<std::string> api_keys, ServerMetrics& metrics)
-    : api_keys_(std::move(api_keys)), metrics_(metrics) {}
+AdminApi::AdminApi(const Access& access, Observer& observer)
+    : access_(access), observer_(observer) {}
 
 void AdminApi::set_ready(const Serving& serving) {
   MutexLock lock(mutex_);
@@ -87,14 +91,18 @@ ApiError AdminApi::serving_now(Serving* serving) const {
   return {};
 }
 
-ApiError AdminApi::admit(const HttpRequest& request, const AdminRoute& route) const {
-  if (request.header("origin") != nullptr) {
-    ApiError error = api_error(403, "The admin API does not answer web pages.");
+ApiError AdminApi::admit(const HttpRequest& request, const AdminRoute& route,
+                         std::shared_ptr<const Caller>* caller) const {
+  if (request.header("origin") != nullptr &&
+      !from_own_page(request, !access_.open_for(Need::kAdmin))) {
+    ApiError error = api_error(403, "The admin API does not answer pages of other sites.");
     error.code = "forbidden";
     return error;
   }
-  if (route.action == AdminAction::kHealth) return {};
-  if (!has_right_key(request, api_keys_)) return api_error(401, "The API key is missing or wrong.");
+  const std::string* given = request.header("authorization");
+  auto found = access_.identify(given == nullptr ? "" : bearer_key(*given), route.need);
+  if (!found.ok()) return api_error(found.status());
+  *caller = std::move(*found);
   if (route.allow.empty()) {
     ApiError error = api_error(404, "There is no such endpoint.");
     error.type = "invalid_request_error";
@@ -113,14 +121,25 @@ void AdminApi::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   const AdminRoute route = match_admin_route(request.method, request.target);
   std::string id = request_id_of(request);
   HttpHeaders headers = {{"X-Request-Id", id}};
-  const ApiError refused = admit(request, route);
+  std::shared_ptr<const Caller> caller;
+  const ApiError refused = admit(request, route, &caller);
   if (refused.status == 405) headers.emplace_back("Allow", route.allow);
-  auto reply = std::make_unique<Reply>(exchange, Route::kAdmin, std::move(id), std::move(headers),
-                                       request.received, metrics_);
+  auto reply =
+      std::make_unique<Reply>(exchange, std::move(headers),
+                              observer_.begin(Route::kAdmin, std::move(id), request.received));
+  if (caller) reply->record().caller = caller->name();
   if (refused) return reply->error(refused);
   if (route.action == AdminAction::kHealth) return reply->json(200, Json{{"status", "ok"}});
+  if (route.action == AdminAction::kPage)
+    return reply->send(admin_page_response(*find_admin_page_file(path_of(request.target))));
   auto job = std::make_shared<Job>();
   if (const ApiError error = serving_now(&job->serving)) return reply->error(error);
+  if (route.action == AdminAction::kPlayground)
+    // Who may change every variant may ask it, too.
+    return answer_work(job->serving, access_.anybody(), Route::kChat, std::move(request),
+                       std::move(reply));
+  if (route.action == AdminAction::kState)
+    return reply->json(200, state_json(job->serving, observer_.metrics().figures()));
   job->route = route;
   job->body = std::move(request.body);
   job->reply = std::move(reply);
@@ -136,8 +155,9 @@ void AdminApi::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
 
 HttpResponse AdminApi::reject(const HttpRequest& partial, int status, const std::string& message) {
   const std::string id = request_id_of(partial);
-  metrics_.request_done(Route::kAdmin, status);
-  log_info("request id={} endpoint={} status={} refused", id, route_name(Route::kAdmin), status);
+  const auto record = observer_.begin(Route::kAdmin, id, partial.received);
+  record->error = "refused";
+  record->end(status);
   return error_response(api_error(status, message), {{"X-Request-Id", id}});
 }
 

@@ -1,94 +1,63 @@
 #include "server/admin/routes.h"
 
-#include <optional>
-
 #include "server/request_target.h"
 
 namespace deltad {
 namespace {
 
-constexpr std::string_view kVariants = "/admin/v1/variants/";
-constexpr std::string_view kAdapters = "/admin/v1/pool/adapters/";
-constexpr std::string_view kOperations = "/admin/v1/pool/operations/";
-
-struct Known {
-  std::string_view path, method, allow;
-  AdminAction action;
+// The first that fits path and method is meant: what ends in a word comes before the bare name,
+// which may hold slashes.
+constexpr KnownAdminRoute kKnown[] = {
+    {"GET", "/health", AdminAction::kHealth, Need::kNothing},
+    {"GET", "/", AdminAction::kPage, Need::kNothing},
+    {"GET", "/page/page.css", AdminAction::kPage, Need::kNothing},
+    {"GET", "/page/page.js", AdminAction::kPage, Need::kNothing},
+    {"GET", "/admin/v1/state", AdminAction::kState, Need::kAdmin},
+    {"POST", "/admin/v1/playground", AdminAction::kPlayground, Need::kAdmin},
+    {"GET", "/v1/models", AdminAction::kModels, Need::kAdmin},
+    {"POST", "/v1/load_lora_adapter", AdminAction::kLoadAdapter, Need::kAdmin},
+    {"POST", "/v1/unload_lora_adapter", AdminAction::kUnloadAdapter, Need::kAdmin},
+    {"GET", "/admin/v1/variants", AdminAction::kList, Need::kAdmin},
+    {"POST", "/admin/v1/variants", AdminAction::kAdd, Need::kAdmin},
+    {"POST", "/admin/v1/variants/{}/pin", AdminAction::kPin, Need::kAdmin},
+    {"POST", "/admin/v1/variants/{}/unpin", AdminAction::kUnpin, Need::kAdmin},
+    {"POST", "/admin/v1/variants/{}/prefetch", AdminAction::kPrefetch, Need::kAdmin},
+    {"POST", "/admin/v1/variants/{}/evict", AdminAction::kEvict, Need::kAdmin},
+    {"PUT", "/admin/v1/variants/{}/rate_limit", AdminAction::kLimit, Need::kAdmin},
+    {"GET", "/admin/v1/variants/{}", AdminAction::kGet, Need::kAdmin},
+    {"PUT", "/admin/v1/variants/{}", AdminAction::kReplace, Need::kAdmin},
+    {"DELETE", "/admin/v1/variants/{}", AdminAction::kRemove, Need::kAdmin},
+    {"GET", "/admin/v1/cache", AdminAction::kCache, Need::kAdmin},
+    {"GET", "/admin/v1/pool", AdminAction::kPool, Need::kAdmin},
+    {"PUT", "/admin/v1/pool/budget", AdminAction::kPoolBudget, Need::kAdmin},
+    {"POST", "/admin/v1/pool/adapters", AdminAction::kPoolAdd, Need::kAdmin},
+    {"GET", "/admin/v1/pool/adapters/{}", AdminAction::kPoolGet, Need::kAdmin},
+    {"DELETE", "/admin/v1/pool/adapters/{}", AdminAction::kPoolRemove, Need::kAdmin},
+    {"GET", "/admin/v1/pool/operations/{}", AdminAction::kPoolOperation, Need::kAdmin},
+    {"DELETE", "/admin/v1/pool/operations/{}", AdminAction::kPoolCancel, Need::kAdmin},
 };
 
-constexpr Known kKnown[] = {
-    {"/admin/v1/variants", "GET", "GET, HEAD, POST", AdminAction::kList},
-    {"/admin/v1/variants", "POST", "GET, HEAD, POST", AdminAction::kAdd},
-    {"/admin/v1/cache", "GET", "GET, HEAD", AdminAction::kCache},
-    {"/admin/v1/pool", "GET", "GET, HEAD", AdminAction::kPool},
-    {"/admin/v1/pool/adapters", "POST", "POST", AdminAction::kPoolAdd},
-    {"/admin/v1/pool/budget", "PUT", "PUT", AdminAction::kPoolBudget},
-    {"/v1/load_lora_adapter", "POST", "POST", AdminAction::kLoadAdapter},
-    {"/v1/unload_lora_adapter", "POST", "POST", AdminAction::kUnloadAdapter},
-    {"/v1/models", "GET", "GET, HEAD", AdminAction::kModels},
-    {"/health", "GET", "GET, HEAD", AdminAction::kHealth},
-};
-
-constexpr Known kOfName[] = {
-    {"", "GET", "", AdminAction::kGet},
-    {"", "PUT", "", AdminAction::kReplace},
-    {"", "DELETE", "", AdminAction::kRemove},
-};
-
-constexpr Known kOfAdapter[] = {
-    {"", "GET", "", AdminAction::kPoolGet},
-    {"", "DELETE", "", AdminAction::kPoolRemove},
-};
-
-constexpr Known kOfOperation[] = {
-    {"", "GET", "", AdminAction::kPoolOperation},
-    {"", "DELETE", "", AdminAction::kPoolCancel},
-};
-
-constexpr Known kUnderName[] = {
-    {"pin", "POST", "", AdminAction::kPin},           {"unpin", "POST", "", AdminAction::kUnpin},
-    {"prefetch", "POST", "", AdminAction::kPrefetch}, {"evict", "POST", "", AdminAction::kEvict},
-    {"rate_limit", "PUT", "", AdminAction::kLimit},
-};
-
-AdminRoute match_variant(std::string_view method, std::string_view rest) {
-  AdminRoute route;
-  route.allow = "GET, HEAD, PUT, DELETE";
-  const size_t slash = rest.rfind('/');
-  if (slash != std::string_view::npos && slash > 0) {
-    for (const Known& known : kUnderName) {
-      if (rest.substr(slash + 1) != known.path) continue;
-      route.allow = "GET, HEAD, POST, PUT, DELETE";
-      if (method != known.method) continue;
-      route.action = known.action;
-      route.name = percent_decoded(rest.substr(0, slash));
-      return route;
-    }
-  }
-  route.name = percent_decoded(rest);
-  for (const Known& known : kOfName) {
-    if (method == known.method) route.action = known.action;
-  }
-  return route;
+// Whether the path is of this pattern; name: what stands for its {}, not decoded.
+bool fits(std::string_view pattern, std::string_view path, std::string_view* name) {
+  const size_t at = pattern.find("{}");
+  if (at == std::string_view::npos) return path == pattern;
+  const std::string_view prefix = pattern.substr(0, at), suffix = pattern.substr(at + 2);
+  if (path.size() <= prefix.size() + suffix.size() || !path.starts_with(prefix) ||
+      !path.ends_with(suffix))
+    return false;
+  *name = path.substr(prefix.size(), path.size() - prefix.size() - suffix.size());
+  return true;
 }
 
-// What follows a prefix, if the path has it.
-std::optional<std::string_view> after(std::string_view prefix, std::string_view path) {
-  if (path.size() <= prefix.size() || path.substr(0, prefix.size()) != prefix) return std::nullopt;
-  return path.substr(prefix.size());
-}
-
-template <size_t n>
-AdminRoute match_item(std::string_view method, std::string_view rest, const Known (&known)[n]) {
-  AdminRoute route;
-  route.allow = "GET, HEAD, DELETE";
-  route.name = percent_decoded(rest);
-  for (const Known& k : known)
-    if (method == k.method) route.action = k.action;
-  return route;
+void allow(std::string_view method, std::string* list) {
+  if (method_allowed(method, *list)) return;
+  *list += (list->empty() ? "" : ", ") + std::string(method);
+  if (method == "GET") *list += ", HEAD";
 }
 
 }  // namespace
+
+std::span<const KnownAdminRoute> known_admin_routes() { return kKnown; }
 
 const char* admin_action_name(AdminAction action) {
   switch (action) {
@@ -96,6 +65,12 @@ const char* admin_action_name(AdminAction action) {
       return "none";
     case AdminAction::kHealth:
       return "health";
+    case AdminAction::kPage:
+      return "page";
+    case AdminAction::kState:
+      return "state";
+    case AdminAction::kPlayground:
+      return "playground";
     case AdminAction::kModels:
       return "models";
     case AdminAction::kCache:
@@ -143,14 +118,15 @@ const char* admin_action_name(AdminAction action) {
 AdminRoute match_admin_route(std::string_view method, std::string_view target) {
   if (method == "HEAD") method = "GET";
   const std::string_view path = path_of(target);
-  if (const auto rest = after(kVariants, path)) return match_variant(method, *rest);
-  if (const auto rest = after(kAdapters, path)) return match_item(method, *rest, kOfAdapter);
-  if (const auto rest = after(kOperations, path)) return match_item(method, *rest, kOfOperation);
   AdminRoute route;
-  for (const Known& known : kKnown) {
-    if (path != known.path) continue;
-    route.allow = known.allow;
-    if (method == known.method) route.action = known.action;
+  for (const KnownAdminRoute& known : kKnown) {
+    std::string_view name;
+    if (!fits(known.path, path, &name)) continue;
+    allow(known.method, &route.allow);
+    if (known.method != method || route.action != AdminAction::kNone) continue;
+    route.action = known.action;
+    route.need = known.need;
+    route.name = percent_decoded(name);
   }
   return route;
 }

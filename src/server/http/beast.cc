@@ -2,4 +2,5 @@
 #include "server/http/beast.h"
 
 #include <boost/asio/impl/src.hpp>
+#include <boost/asio/ssl/impl/src.hpp>
 #include <boost/beast/src.hpp>

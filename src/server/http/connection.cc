@@ -5,8 +5,10 @@
 
 #include <exception>
 
+#include "base/ascii.h"
 #include "base/log.h"
 #include "server/http/exchange_impl.h"
+#include "server/http/head_check.h"
 
 namespace deltad {
 namespace {
@@ -18,6 +20,8 @@ constexpr Duration kLookAgain = std::chrono::milliseconds(500);
 // What a client may still send after it was refused, so that it gets to read why.
 constexpr size_t kLingerBytes = 64u << 20;
 constexpr Duration kLingerTime = std::chrono::seconds(5);
+constexpr Duration kGoodbyeTime = std::chrono::seconds(1);
+constexpr size_t kReadSize = 4096;
 
 // The peer has closed its side, or the connection is broken.
 bool hung_up(tcp::socket& socket) {
@@ -27,9 +31,7 @@ bool hung_up(tcp::socket& socket) {
 
 std::string lower(std::string_view text) {
   std::string out(text);
-  for (char& c : out) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
+  for (char& c : out) c = ascii_lower(c);
   return out;
 }
 
@@ -45,7 +47,7 @@ void fill(const http::request<http::string_body>& from, HttpRequest* to) {
 std::vector<std::shared_ptr<Connection>> IoHome::all() {
   std::vector<std::shared_ptr<Connection>> out;
   MutexLock lock(mutex_);
-  for (Connection* connection : open_) {
+  for (const auto& [connection, address] : open_) {
     if (auto alive = connection->weak_from_this().lock()) out.push_back(std::move(alive));
   }
   return out;
@@ -53,20 +55,23 @@ std::vector<std::shared_ptr<Connection>> IoHome::all() {
 
 Connection::Connection(std::shared_ptr<IoHome> home, tcp::socket socket)
     : home_(std::move(home)),
-      socket_(std::move(socket)),
+      stream_(std::move(socket)),
+      socket_(stream_.socket()),
       strand_(socket_.get_executor()),
       timer_(strand_),
       look_again_(strand_) {}
 
 Connection::~Connection() { home_->remove(this); }
 
-void Connection::start(bool refuse) {
-  home_->add(this);  // not sooner: IoHome::all() takes a reference, and only now is there one
+void Connection::start() {
   error_code ignored;
+  const tcp::endpoint peer = socket_.remote_endpoint(ignored);
+  // Not sooner: IoHome::all() takes a reference, and only now is there one.
+  const IoHome::Room room = home_->add(this, peer.address());
   socket_.set_option(tcp::no_delay(true), ignored);
   socket_.set_option(net::socket_base::keep_alive(true), ignored);
   socket_.non_blocking(true, ignored);  // for flush()
-  net::co_spawn(strand_, serve(refuse), [self = shared_from_this()](std::exception_ptr error) {
+  net::co_spawn(strand_, serve(room), [self = shared_from_this()](std::exception_ptr error) {
     if (!error) return;
     try {
       std::rethrow_exception(error);
@@ -80,7 +85,8 @@ void Connection::start(bool refuse) {
 
 void Connection::drain() {
   post([self = shared_from_this()] {
-    if (self->idle_) self->close();
+    error_code ignored;
+    if (self->idle_) self->socket_.cancel(ignored);  // ends wait_for_bytes()
   });
 }
 
@@ -91,12 +97,16 @@ void Connection::abort() {
   });
 }
 
-net::awaitable<void> Connection::serve(bool refuse) {
-  if (refuse) {
-    reject({}, 503, "Too many connections are open.");
+net::awaitable<void> Connection::serve(IoHome::Room room) {
+  if (room != IoHome::Room::kYes) {
+    // A handshake only to refuse would cost more than it tells.
+    if (home_->certificates != nullptr) co_return close();
+    reject({}, room == IoHome::Room::kNo ? 503 : 429,
+           room == IoHome::Room::kNo ? "Too many connections are open."
+                                     : "Too many connections are open from this address.");
     co_await watch();
   } else {
-    bool open = true;
+    bool open = home_->certificates == nullptr || co_await handshake();
     while (open) {
       open = co_await wait_for_bytes();
       if (!open) break;
@@ -108,8 +118,32 @@ net::awaitable<void> Connection::serve(bool refuse) {
       answer_ = Answer::kNone;
     }
   }
+  if (secure_ && !lost_) co_await say_goodbye();
   if (linger_ && !lost_) co_await linger();
   close();
+}
+
+net::awaitable<bool> Connection::handshake() {
+  SSL* session = home_->certificates->new_session();
+  if (session == nullptr) co_return false;
+  stream_.secure(session);
+  arm(home_->options.header_timeout);
+  error_code error;
+  co_await stream_.tls()->async_handshake(ssl::stream_base::server,
+                                          net::redirect_error(net::use_awaitable, error));
+  disarm();
+  secure_ = !error && !timed_out_;
+  if (!secure_)
+    log(LogLevel::kDebug, "a TLS handshake failed: {}", timed_out_ ? "too slow" : error.message());
+  co_return secure_;
+}
+
+// Tells a TLS client that nothing was cut off; whether it answers does not matter.
+net::awaitable<void> Connection::say_goodbye() {
+  error_code ignored;
+  arm(kGoodbyeTime);
+  co_await stream_.tls()->async_shutdown(net::redirect_error(net::use_awaitable, ignored));
+  disarm();
 }
 
 // Waits without holding a buffer; a thousand idle connections cost little.
@@ -119,37 +153,75 @@ net::awaitable<bool> Connection::wait_for_bytes() {
   idle_ = true;
   arm(home_->options.idle_timeout);
   error_code error;
-  co_await socket_.async_wait(tcp::socket::wait_read,
-                              net::redirect_error(net::use_awaitable, error));
+  if (secure_) {
+    // What TLS has read ahead does not show in the socket.
+    const auto space = buffer_.prepare(kReadSize);
+    buffer_.commit(
+        co_await stream_.async_read_some(space, net::redirect_error(net::use_awaitable, error)));
+  } else {
+    co_await socket_.async_wait(tcp::socket::wait_read,
+                                net::redirect_error(net::use_awaitable, error));
+  }
   disarm();
   idle_ = false;
   co_return !error && !timed_out_;
 }
 
+// Until the head is whole and parsed, or an error; wrong: what is wrong with it, if it is no HTTP.
+net::awaitable<error_code> Connection::read_head(Parser* parser, std::string* wrong) {
+  size_t looked_at = 0;
+  for (;;) {
+    const std::string_view bytes(static_cast<const char*>(buffer_.data().data()), buffer_.size());
+    const char* problem = early_error(bytes, looked_at);
+    const size_t end = bytes.find("\r\n\r\n", looked_at < 3 ? 0 : looked_at - 3);
+    if (problem == nullptr && end != std::string_view::npos)
+      problem = head_error(bytes.substr(0, end + 4));
+    if (problem != nullptr) {
+      *wrong = problem;
+      co_return http::error::bad_value;
+    }
+    if ((end == std::string_view::npos ? bytes.size() : end) > home_->options.header_bytes)
+      co_return http::error::header_limit;
+    error_code error;
+    if (end != std::string_view::npos) {
+      buffer_.consume(parser->put(buffer_.data(), error));
+      if (!error && !parser->is_header_done()) error = http::error::bad_value;
+      if (error) *wrong = error.message();
+      co_return error;
+    }
+    looked_at = bytes.size();
+    const auto space = buffer_.prepare(kReadSize);
+    const size_t got =
+        co_await stream_.async_read_some(space, net::redirect_error(net::use_awaitable, error));
+    buffer_.commit(got);
+    if (error) co_return error;
+  }
+}
+
 net::awaitable<bool> Connection::read_request(HttpRequest* request) {
   const HttpOptions& options = home_->options;
   Parser parser;
-  parser.header_limit(static_cast<uint32_t>(options.header_bytes));
+  parser.header_limit(static_cast<uint32_t>(options.header_bytes) + kReadSize);
   parser.body_limit(options.body_bytes);
   arm(options.header_timeout);
-  error_code error;
-  co_await http::async_read_header(socket_, buffer_, parser,
-                                   net::redirect_error(net::use_awaitable, error));
+  std::string wrong;
+  error_code error = co_await read_head(&parser, &wrong);
+  // Before the body: what comes after it in a chunked one are no headers.
+  fill(parser.get(), request);
   if (!error && !parser.is_done()) {
     arm(options.body_timeout);
     if (beast::iequals(parser.get()[http::field::expect], "100-continue")) {
       static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-      co_await net::async_write(socket_, net::buffer(kContinue),
+      co_await net::async_write(stream_, net::buffer(kContinue),
                                 net::redirect_error(net::use_awaitable, error));
     }
     if (!error) {
-      co_await http::async_read(socket_, buffer_, parser,
+      co_await http::async_read(stream_, buffer_, parser,
                                 net::redirect_error(net::use_awaitable, error));
     }
   }
   disarm();
   const bool partly = parser.got_some() || buffer_.size() > 0;
-  fill(parser.get(), request);
   if (!error) {
     version_ = parser.get().version();
     keep_alive_ = parser.keep_alive();
@@ -169,7 +241,9 @@ net::awaitable<bool> Connection::read_request(HttpRequest* request) {
                        options.header_bytes));
   } else if (error != http::error::end_of_stream && error != http::error::partial_message &&
              error.category() == make_error_code(http::error::end_of_stream).category()) {
-    reject(*request, 400, fmt::format("The request is not valid HTTP: {}.", error.message()));
+    reject(
+        *request, 400,
+        fmt::format("The request is not valid HTTP: {}.", wrong.empty() ? error.message() : wrong));
   }
   co_return false;
 }
@@ -179,9 +253,9 @@ net::awaitable<void> Connection::watch() {
   while (answer_ != Answer::kComplete && !lost_) {
     error_code error;
     if (buffer_.size() < kReadAhead) {
-      const auto space = buffer_.prepare(4096);
+      const auto space = buffer_.prepare(kReadSize);
       const size_t got =
-          co_await socket_.async_read_some(space, net::redirect_error(net::use_awaitable, error));
+          co_await stream_.async_read_some(space, net::redirect_error(net::use_awaitable, error));
       buffer_.commit(got);
     } else {
       // What is not read hides the end of the stream, so it is asked for.
@@ -321,7 +395,7 @@ void Connection::flush() {
   // The system nearly always has room, and then the bytes need no timer and no further turn. An
   // error will be met again below.
   error_code full;
-  const size_t sent = socket_.write_some(net::buffer(current_), full);
+  const size_t sent = secure_ ? 0 : socket_.write_some(net::buffer(current_), full);
   if (!full && sent == current_.size()) return written(error_code());
   arm(home_->options.write_timeout);
   // The condition is asked after each part that went out: the time counts from the last progress.
@@ -331,7 +405,7 @@ void Connection::flush() {
     return size_t{64} << 10;
   };
   net::async_write(
-      socket_, net::buffer(current_) + sent, progress,
+      stream_, net::buffer(current_) + sent, progress,
       [self = shared_from_this()](const error_code& error, size_t) { self->written(error); });
 }
 

@@ -16,6 +16,7 @@
 
 #include "server/http/beast.h"
 #include "server/http/io_home.h"
+#include "server/http/stream.h"
 
 namespace deltad {
 
@@ -24,8 +25,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection(std::shared_ptr<IoHome> home, tcp::socket socket);
   ~Connection();
 
-  // refuse: answer 503 and close, because there are too many connections.
-  void start(bool refuse);
+  // Serves it, or refuses it if there are too many.
+  void start();
   void drain();  // any thread: close when idle
   void abort();  // any thread: close now
 
@@ -47,9 +48,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   enum class Answer { kNone, kWaiting, kStreaming, kEnded, kComplete };
   using Parser = http::request_parser<http::string_body>;
 
-  net::awaitable<void> serve(bool refuse);
+  net::awaitable<void> serve(IoHome::Room room);
+  net::awaitable<bool> handshake();
+  net::awaitable<void> say_goodbye();
   net::awaitable<bool> wait_for_bytes();
   net::awaitable<bool> read_request(HttpRequest* request);
+  net::awaitable<error_code> read_head(Parser* parser, std::string* wrong);
   net::awaitable<void> watch();
   net::awaitable<void> linger();
 
@@ -67,7 +71,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool answering(uint64_t turn) const { return turn == turn_ && !lost_; }
 
   const std::shared_ptr<IoHome> home_;
-  tcp::socket socket_;
+  Stream stream_;
+  tcp::socket& socket_;  // under the stream
   const net::any_io_executor strand_;
   net::steady_timer timer_, look_again_;
   uint64_t timer_turn_ = 0;
@@ -86,7 +91,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::vector<std::function<void()>> pending_written_, current_written_;
   bool writing_ = false;
 
-  bool lost_ = false, linger_ = false, idle_ = false, closed_ = false;
+  bool lost_ = false, secure_ = false, linger_ = false, idle_ = false, closed_ = false;
 };
 
 }  // namespace deltad

@@ -46,8 +46,9 @@ Result<tcp::endpoint> parse_endpoint(const std::string& listen, net::io_context&
 
 class HttpServerImpl final : public HttpServer {
  public:
-  HttpServerImpl(const HttpOptions& options, HttpHandler& handler)
-      : home_(std::make_shared<IoHome>(options, handler)),
+  HttpServerImpl(const HttpOptions& options, HttpHandler& handler,
+                 const CertificateStore* certificates)
+      : home_(std::make_shared<IoHome>(options, handler, certificates)),
         acceptor_(net::make_strand(home_->io)),
         pause_(acceptor_.get_executor()),
         work_(home_->io.get_executor()),
@@ -151,8 +152,7 @@ class HttpServerImpl final : public HttpServer {
         }
         continue;
       }
-      const bool refuse = home_->open() >= home_->options.connections;
-      std::make_shared<Connection>(home_, std::move(socket))->start(refuse);
+      std::make_shared<Connection>(home_, std::move(socket))->start();
     }
   }
 
@@ -168,8 +168,9 @@ class HttpServerImpl final : public HttpServer {
 }  // namespace
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpOptions& options,
-                                                      HttpHandler& handler) {
-  auto server = std::make_unique<HttpServerImpl>(options, handler);
+                                                      HttpHandler& handler,
+                                                      const CertificateStore* certificates) {
+  auto server = std::make_unique<HttpServerImpl>(options, handler, certificates);
   RETURN_IF_ERROR(server->listen());
   server->run();
   return std::unique_ptr<HttpServer>(std::move(server));

@@ -5,8 +5,10 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
-#include <unordered_set>
+#include <unordered_map>
+#include <vector>
 
 #include "base/mutex.h"
 #include "server/exchange.h"
@@ -19,12 +21,14 @@ class Connection;
 
 class IoHome {
  public:
-  IoHome(const HttpOptions& options, HttpHandler& handler) : options(options), handler(handler) {}
+  IoHome(const HttpOptions& options, HttpHandler& handler, const CertificateStore* certificates)
+      : options(options), handler(handler), certificates(certificates) {}
 
   const HttpOptions options;
   HttpHandler& handler;
-  net::io_context io;     // connections; run by the I/O threads
-  net::io_context aside;  // long work; run by one thread
+  const CertificateStore* const certificates;  // null: no TLS
+  net::io_context io;                          // connections; run by the I/O threads
+  net::io_context aside;                       // long work; run by one thread
 
   std::atomic<bool> draining{false};
 
@@ -39,13 +43,25 @@ class IoHome {
     closed_ = true;
   }
 
-  void add(Connection* connection) EXCLUDES(mutex_) {
+  // Whether there is room for it; it is among the open ones in any case, until it is removed.
+  enum class Room { kYes, kNo, kNotForAddress };
+  Room add(Connection* connection, const net::ip::address& address) EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
-    open_.insert(connection);
+    const bool full = open_.size() >= options.connections;
+    open_.emplace(connection, address);
+    if (options.connections_per_address == 0) return full ? Room::kNo : Room::kYes;
+    const size_t of_address = ++by_address_[address];
+    if (full) return Room::kNo;
+    return of_address > options.connections_per_address ? Room::kNotForAddress : Room::kYes;
   }
   void remove(Connection* connection) EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
-    open_.erase(connection);
+    const auto found = open_.find(connection);
+    if (found == open_.end()) return;
+    if (const auto count = by_address_.find(found->second);
+        count != by_address_.end() && --count->second == 0)
+      by_address_.erase(count);
+    open_.erase(found);
   }
   size_t open() EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
@@ -79,7 +95,8 @@ class IoHome {
   CondVar idle_;
   bool closed_ GUARDED_BY(mutex_) = false;
   size_t exchanges_ GUARDED_BY(mutex_) = 0;
-  std::unordered_set<Connection*> open_ GUARDED_BY(mutex_);
+  std::unordered_map<Connection*, net::ip::address> open_ GUARDED_BY(mutex_);
+  std::map<net::ip::address, size_t> by_address_ GUARDED_BY(mutex_);  // if they are counted
 };
 
 }  // namespace deltad

@@ -7,25 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "server/openai/choice_stream.h"
+#include "server/generation/generation_sink.h"
 #include "server/openai/errors.h"
 
 namespace deltad {
-
-struct Usage {
-  int64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
-};
 
 struct AnswerHead {  // the same in every chunk
   std::string id, model;
   int64_t created = 0;
   bool logprobs = false, token_ids = false;
-};
-
-struct WholeChoice {
-  Piece piece;
-  const char* finish_reason = "stop";
-  const std::vector<int32_t>* prompt_ids = nullptr;
 };
 
 class AnswerFormat {

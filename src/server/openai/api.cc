@@ -2,62 +2,17 @@
 
 #include <utility>
 
-#include "base/log.h"
-#include "server/api_keys.h"
 #include "server/openai/cors.h"
-#include "server/openai/generation.h"
 #include "server/openai/ids.h"
 #include "server/openai/models.h"
 #include "server/openai/routes.h"
-#include "server/openai/tokenize.h"
+#include "server/openai/work.h"
 #include "server/request_target.h"
 
 namespace deltad {
-namespace {
 
-// Bodies beyond this are parsed and tokenized beside the I/O threads, which others wait for.
-constexpr size_t kLargeBody = 64u << 10;
-
-// One request whose answer takes work in proportion to its body.
-struct Job {
-  Serving serving;
-  Route route;
-  HttpRequest request;
-  std::unique_ptr<Reply> reply;
-
-  GenerationPlan plan;
-  Json json;
-  ApiError error;
-
-  void prepare() {
-    if (route == Route::kChat) {
-      error = plan_chat(serving, request.body, &plan);
-    } else if (route == Route::kCompletions) {
-      error = plan_completion(serving, request.body, &plan);
-    } else if (route == Route::kTokenize) {
-      error = tokenize(serving, request.body, &json);
-    } else {
-      error = detokenize(serving, request.body, &json);
-    }
-    request.body = std::string();
-  }
-
-  void finish() {
-    if (error) {
-      reply->error(error);
-    } else if (route == Route::kChat || route == Route::kCompletions) {
-      const auto generation =
-          std::make_shared<Generation>(serving, std::move(plan), std::move(reply), random_seed());
-      generation->start();
-    } else {
-      reply->json(200, json);
-    }
-  }
-};
-
-}  // namespace
-
-OpenAiApi::OpenAiApi(ApiOptions options) : options_(std::move(options)) {}
+OpenAiApi::OpenAiApi(ApiOptions options, const Access& access, Observer& observer)
+    : options_(std::move(options)), access_(access), observer_(observer) {}
 
 void OpenAiApi::set_ready(const Serving& serving) {
   MutexLock lock(mutex_);
@@ -91,15 +46,16 @@ void OpenAiApi::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) 
   HttpHeaders headers = common_headers(request, id);
   if (request.method == "OPTIONS" && !match.allow.empty()) {
     HttpResponse response = preflight(options_.cors_origins, request, std::string(match.allow));
-    response.headers.emplace_back("X-Request-Id", std::move(id));
-    metrics_.request_done(match.route, response.status);
+    response.headers.emplace_back("X-Request-Id", id);
+    observer_.begin(match.route, std::move(id), request.received)->end(response.status);
     exchange->send(std::move(response));
     return;
   }
   const bool allowed = method_allowed(request.method, match.allow);
   if (!match.allow.empty() && !allowed) headers.emplace_back("Allow", match.allow);
-  auto reply = std::make_unique<Reply>(std::move(exchange), match.route, std::move(id),
-                                       std::move(headers), request.received, metrics_);
+  auto reply =
+      std::make_unique<Reply>(std::move(exchange), std::move(headers),
+                              observer_.begin(match.route, std::move(id), request.received));
   if (match.allow.empty()) {
     ApiError error = api_error(404, "There is no such endpoint.");
     error.type = "invalid_request_error";
@@ -111,12 +67,15 @@ void OpenAiApi::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) 
     error.code = "method_not_allowed";
     return reply->error(error);
   }
-  answer(match.route, match.model, std::move(request), std::move(reply));
+  answer(match, std::move(request), std::move(reply));
 }
 
-void OpenAiApi::answer(Route route, const std::string& model, HttpRequest request,
-                       std::unique_ptr<Reply> reply) {
-  switch (route) {
+void OpenAiApi::answer(const RouteMatch& match, HttpRequest request, std::unique_ptr<Reply> reply) {
+  const std::string* given = request.header("authorization");
+  auto caller = access_.identify(given == nullptr ? "" : bearer_key(*given), match.need);
+  if (!caller.ok()) return reply->error(api_error(caller.status()));
+  reply->record().caller = (*caller)->name();
+  switch (match.route) {
     case Route::kHealth:
       return reply->json(200, Json{{"status", "ok"}});
     case Route::kReady:
@@ -126,37 +85,18 @@ void OpenAiApi::answer(Route route, const std::string& model, HttpRequest reques
     default:
       break;
   }
-  if (!has_right_key(request, options_.api_keys)) {
-    return reply->error(api_error(401, "The API key is missing or wrong."));
-  }
   Serving serving;
   if (const ApiError error = serving_now(&serving)) return reply->error(error);
-  answer_model(serving, route, model, std::move(request), std::move(reply));
+  if (match.route == Route::kModels) return answer_model(serving, **caller, match.model, *reply);
+  answer_work(serving, std::move(*caller), match.route, std::move(request), std::move(reply));
 }
 
-void OpenAiApi::answer_model(const Serving& serving, Route route, const std::string& model,
-                             HttpRequest request, std::unique_ptr<Reply> reply) {
-  if (route == Route::kModels) {
-    if (model.empty()) return reply->json(200, list_models(serving));
-    Json json;
-    if (const ApiError error = get_model(serving, model, &json)) return reply->error(error);
-    return reply->json(200, json);
-  }
-  auto job = std::make_shared<Job>();
-  job->serving = serving;
-  job->route = route;
-  job->request = std::move(request);
-  job->reply = std::move(reply);
-  if (job->request.body.size() <= kLargeBody) {
-    job->prepare();
-    job->finish();
-    return;
-  }
-  const std::shared_ptr<Exchange> exchange = job->reply->exchange();
-  exchange->post_aside([job, exchange] {
-    job->prepare();
-    exchange->post([job] { job->finish(); });
-  });
+void OpenAiApi::answer_model(const Serving& serving, const Caller& caller, const std::string& model,
+                             Reply& reply) const {
+  if (model.empty()) return reply.json(200, list_models(serving, &caller));
+  Json json;
+  if (const ApiError error = get_model(serving, caller, model, &json)) return reply.error(error);
+  reply.json(200, json);
 }
 
 void OpenAiApi::ready(Reply& reply) const {
@@ -175,17 +115,18 @@ void OpenAiApi::metrics_page(Reply& reply) {
     snapshot.engine = serving.engine->stats();
     snapshot.router = serving.router->stats();
     if (serving.pool != nullptr) snapshot.pool = serving.pool->figures();
-    for (const std::string& name : metrics_.variants())
-      if (!serving.router->resolve(name).ok()) metrics_.forget(name);
+    for (const std::string& name : observer_.metrics().variants())
+      if (!serving.router->resolve(name).ok()) observer_.metrics().forget(name);
   }
-  reply.text(200, "text/plain; version=0.0.4; charset=utf-8", metrics_.render(snapshot));
+  reply.text(200, "text/plain; version=0.0.4; charset=utf-8", observer_.metrics().render(snapshot));
 }
 
 HttpResponse OpenAiApi::reject(const HttpRequest& partial, int status, const std::string& message) {
   const std::string id = request_id_of(partial);
   const Route route = match_route(partial.target).route;
-  metrics_.request_done(route, status);
-  log_info("request id={} endpoint={} status={} refused", id, route_name(route), status);
+  const auto record = observer_.begin(route, id, partial.received);
+  record->error = "refused";
+  record->end(status);
   return error_response(api_error(status, message), common_headers(partial, id));
 }
 

@@ -9,21 +9,23 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "server/access/access.h"
 #include "server/exchange.h"
-#include "server/metrics.h"
-#include "server/openai/generation_plan.h"
+#include "server/observe/observer.h"
 #include "server/openai/reply.h"
+#include "server/openai/routes.h"
+#include "server/serving.h"
 
 namespace deltad {
 
 struct ApiOptions {
   std::vector<std::string> cors_origins = {"*"};
-  std::vector<std::string> api_keys;  // any of them opens /v1/*, /tokenize, /detokenize; none: open
 };
 
 class OpenAiApi final : public HttpHandler {
  public:
-  explicit OpenAiApi(ApiOptions options);
+  // Access and observer outlive it.
+  OpenAiApi(ApiOptions options, const Access& access, Observer& observer);
 
   void set_ready(const Serving& serving) EXCLUDES(mutex_);
   // From now on new requests get a 503 with this reason ("The model is being loaded.", "The server
@@ -33,20 +35,18 @@ class OpenAiApi final : public HttpHandler {
   void handle(HttpRequest request, std::shared_ptr<Exchange> exchange) override;
   HttpResponse reject(const HttpRequest& partial, int status, const std::string& message) override;
 
-  ServerMetrics& metrics() { return metrics_; }
-
  private:
   ApiError serving_now(Serving* serving) const EXCLUDES(mutex_);
   HttpHeaders common_headers(const HttpRequest& request, const std::string& request_id) const;
-  void answer(Route route, const std::string& path, HttpRequest request,
-              std::unique_ptr<Reply> reply);
-  void answer_model(const Serving& serving, Route route, const std::string& path,
-                    HttpRequest request, std::unique_ptr<Reply> reply);
+  void answer(const RouteMatch& match, HttpRequest request, std::unique_ptr<Reply> reply);
+  void answer_model(const Serving& serving, const Caller& caller, const std::string& model,
+                    Reply& reply) const;
   void ready(Reply& reply) const;
   void metrics_page(Reply& reply);
 
   const ApiOptions options_;
-  ServerMetrics metrics_;
+  const Access& access_;
+  Observer& observer_;
   mutable Mutex mutex_;
   std::optional<Serving> serving_ GUARDED_BY(mutex_);
   std::string reason_ GUARDED_BY(mutex_) = "The model is being loaded.";

@@ -2,7 +2,9 @@
 
 #include <limits>
 
+#include "server/openai/chat_prompt_reader.h"
 #include "server/openai/json_reader.h"
+#include "server/openai/sampling_reader.h"
 #include "server/openai/unsupported_fields.h"
 
 namespace deltad {

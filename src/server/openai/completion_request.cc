@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/openai/json_reader.h"
+#include "server/openai/sampling_reader.h"
 #include "server/openai/unsupported_fields.h"
 
 namespace deltad {

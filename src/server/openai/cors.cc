@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/ascii.h"
+
 namespace deltad {
 namespace {
 
@@ -13,8 +15,7 @@ constexpr size_t kLongestHeaderList = 1024;
 bool is_header_list(std::string_view text) {
   return !text.empty() && text.size() <= kLongestHeaderList &&
          std::all_of(text.begin(), text.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                  c == '-' || c == '_' || c == ',' || c == ' ';
+           return is_ascii_alphanumeric(c) || c == '-' || c == '_' || c == ',' || c == ' ';
          });
 }
 

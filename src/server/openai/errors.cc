@@ -44,6 +44,10 @@ int http_status(Code code) {
     case Code::kInvalidArgument:
     case Code::kUnimplemented:
       return 400;
+    case Code::kUnauthenticated:
+      return 401;
+    case Code::kPermissionDenied:
+      return 403;
     case Code::kNotFound:
       return 404;
     case Code::kConflict:
@@ -99,6 +103,9 @@ ApiError api_error(int status, std::string message) {
   if (status == 401) {
     error.type = "authentication_error";
     error.code = "invalid_api_key";
+  } else if (status == 403) {
+    error.type = "permission_error";
+    error.code = "permission_denied";
   } else if (status == 404) {
     error.type = "not_found_error";
   } else if (status == 409) {

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "server/generation/generation_plan.h"
+
 namespace deltad {
 namespace {
 
@@ -29,11 +31,14 @@ Json variant_json(const Serving& serving, const VariantInfo& info) {
 
 }  // namespace
 
-Json list_models(const Serving& serving) {
+Json list_models(const Serving& serving, const Caller* caller) {
+  const auto shown = [caller](const std::string& name) {
+    return caller == nullptr || caller->may_use(name);
+  };
   Json data = Json::array();
-  data.push_back(base_json(serving));
+  if (shown(serving.router->base_name())) data.push_back(base_json(serving));
   for (const VariantInfo& info : serving.router->variants()) {
-    data.push_back(variant_json(serving, info));
+    if (shown(info.name)) data.push_back(variant_json(serving, info));
   }
   Json json;
   json["object"] = "list";
@@ -41,7 +46,9 @@ Json list_models(const Serving& serving) {
   return json;
 }
 
-ApiError get_model(const Serving& serving, const std::string& id, Json* out) {
+ApiError get_model(const Serving& serving, const Caller& caller, const std::string& id, Json* out) {
+  ModelHandle model;
+  RETURN_IF_API_ERROR(resolve_model(serving, caller, id, &model));
   if (id == serving.router->base_name()) {
     *out = base_json(serving);
     return {};
@@ -51,9 +58,7 @@ ApiError get_model(const Serving& serving, const std::string& id, Json* out) {
     *out = variant_json(serving, info);
     return {};
   }
-  const Result<ModelHandle> found = serving.router->resolve(id);  // says which names exist
-  return found.ok() ? api_error(not_found("This model does not exist."))
-                    : api_error(found.status());
+  return api_error(not_found("This model does not exist."));  // not any more
 }
 
 }  // namespace deltad

@@ -3,12 +3,14 @@
 
 #include <string>
 
+#include "server/access/caller.h"
 #include "server/openai/errors.h"
-#include "server/openai/generation_plan.h"
+#include "server/serving.h"
 
 namespace deltad {
 
-Json list_models(const Serving& serving);
-ApiError get_model(const Serving& serving, const std::string& id, Json* out);
+// Of those that the caller may use; null: all.
+Json list_models(const Serving& serving, const Caller* caller);
+ApiError get_model(const Serving& serving, const Caller& caller, const std::string& id, Json* out);
 
 }  // namespace deltad

@@ -1,6 +1,6 @@
-// Reply: the one way in which endpoints answer: adds the headers that every answer carries, and
-// when the answer is complete counts it and writes the request's log line. Belongs to the line of
-// work of its exchange.
+// Reply: the one way in which endpoints answer over HTTP: adds the headers that every answer
+// carries, and ends the request's record when the answer is complete. Belongs to the line of work
+// of its exchange.
 #pragma once
 
 #include <functional>
@@ -9,33 +9,27 @@
 #include <string_view>
 
 #include "server/exchange.h"
-#include "server/metrics.h"
+#include "server/observe/request_record.h"
 #include "server/openai/errors.h"
 
 namespace deltad {
 
-struct RequestRecord {  // for the log line
-  std::string model;
-  int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
-  double queue = -1, first_token = -1;  // seconds; negative: it never got there
-  std::string finish;
-};
-
 class Reply {
  public:
   // headers: of every answer (X-Request-Id, those of CORS).
-  Reply(std::shared_ptr<Exchange> exchange, Route route, std::string request_id,
-        HttpHeaders headers, TimePoint received, ServerMetrics& metrics);
+  Reply(std::shared_ptr<Exchange> exchange, HttpHeaders headers,
+        std::unique_ptr<RequestRecord> record);
 
   const std::shared_ptr<Exchange>& exchange() const { return exchange_; }
-  const std::string& request_id() const { return request_id_; }
-  TimePoint received() const { return received_; }
-  ServerMetrics& metrics() const { return metrics_; }
-  RequestRecord& record() { return record_; }
+  const std::string& request_id() const { return record_->id(); }
+  TimePoint received() const { return record_->received(); }
+  ServerMetrics& metrics() const { return record_->metrics(); }
+  RequestRecord& record() { return *record_; }
 
   void json(int status, const Json& body);
   void text(int status, std::string_view content_type, std::string body);
   void error(const ApiError& error);
+  void send(HttpResponse response);  // with its own headers beside those of every answer
 
   // A stream of server-sent events.
   bool streaming() const { return streaming_; }
@@ -44,21 +38,14 @@ class Reply {
   void end_events();                            // [DONE]
   void end_events_with(const ApiError& error);  // the error, [DONE], and the connection closes
 
-  void client_gone();  // nobody reads the answer: only count and log
+  void client_gone();  // nobody reads the answer
 
  private:
   void send(int status, std::string_view content_type, std::string body);
-  void done(int status);
-
   const std::shared_ptr<Exchange> exchange_;
-  const Route route_;
-  const std::string request_id_;
   const HttpHeaders headers_;
-  const TimePoint received_;
-  ServerMetrics& metrics_;
-  RequestRecord record_;
-  std::string error_;
-  bool streaming_ = false, done_ = false;
+  const std::unique_ptr<RequestRecord> record_;
+  bool streaming_ = false;
 };
 
 // The answer to an error outside any Reply.

@@ -6,6 +6,9 @@
 #include <string>
 #include <utility>
 
+#include "server/generation/generation_plan.h"
+#include "server/generation/requests.h"
+#include "server/openai/chat_prompt_reader.h"
 #include "server/openai/json_reader.h"
 #include "server/openai/unsupported_fields.h"
 
@@ -48,7 +51,7 @@ const FieldTable<DetokenizeFields> kDetokenizeTable = {
 
 }  // namespace
 
-ApiError tokenize(const Serving& serving, std::string_view body, Json* out) {
+ApiError tokenize(const Serving& serving, const Caller& caller, std::string_view body, Json* out) {
   Json json;
   RETURN_IF_API_ERROR(parse_json(body, "", &json));
   if (!json.is_object()) return invalid_value("", "The request's body must be a JSON object.");
@@ -66,17 +69,17 @@ ApiError tokenize(const Serving& serving, std::string_view body, Json* out) {
     return invalid_value("messages", "give 'prompt' or 'messages', not both.");
   }
   if (!is_chat && !fields.prompt) return missing_parameter("prompt");
-  const Result<ModelHandle> model = serving.router->resolve(fields.model);
-  if (!model.ok()) return api_error(model.status());
+  ModelHandle model;
+  RETURN_IF_API_ERROR(resolve_model(serving, caller, fields.model, &model));
 
   std::string text;
   if (is_chat) {
     RETURN_IF_API_ERROR(check_chat_prompt(chat));
-    RETURN_IF_API_ERROR(render_chat(chat, *model->text, unix_now(), &text));
+    RETURN_IF_API_ERROR(render_chat(chat, *model.text, unix_now(), &text));
   } else {
     text = std::move(*fields.prompt);
   }
-  const Tokenizer& tokenizer = *model->text->tokenizer;
+  const Tokenizer& tokenizer = *model.text->tokenizer;
   EncodeOptions options;
   options.add_special = fields.add_special_tokens.value_or(!is_chat);
   const std::vector<int32_t> ids = tokenizer.encode(text, options);
@@ -92,7 +95,8 @@ ApiError tokenize(const Serving& serving, std::string_view body, Json* out) {
   return {};
 }
 
-ApiError detokenize(const Serving& serving, std::string_view body, Json* out) {
+ApiError detokenize(const Serving& serving, const Caller& caller, std::string_view body,
+                    Json* out) {
   Json json;
   RETURN_IF_API_ERROR(parse_json(body, "", &json));
   if (!json.is_object()) return invalid_value("", "The request's body must be a JSON object.");
@@ -103,9 +107,9 @@ ApiError detokenize(const Serving& serving, std::string_view body, Json* out) {
     if (found == FieldFound::kNo) return unknown_parameter(name, name);
   }
   if (!fields.tokens) return missing_parameter("tokens");
-  const Result<ModelHandle> model = serving.router->resolve(fields.model);
-  if (!model.ok()) return api_error(model.status());
-  const Tokenizer& tokenizer = *model->text->tokenizer;
+  ModelHandle model;
+  RETURN_IF_API_ERROR(resolve_model(serving, caller, fields.model, &model));
+  const Tokenizer& tokenizer = *model.text->tokenizer;
   for (const int32_t id : *fields.tokens) {
     if (id >= tokenizer.vocab_size()) {
       return invalid_value("tokens", fmt::format("token ids go from 0 to {} for this model.",

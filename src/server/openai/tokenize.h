@@ -5,12 +5,13 @@
 
 #include <string_view>
 
+#include "server/access/caller.h"
 #include "server/openai/errors.h"
-#include "server/openai/generation_plan.h"
+#include "server/serving.h"
 
 namespace deltad {
 
-ApiError tokenize(const Serving& serving, std::string_view body, Json* out);
-ApiError detokenize(const Serving& serving, std::string_view body, Json* out);
+ApiError tokenize(const Serving& serving, const Caller& caller, std::string_view body, Json* out);
+ApiError detokenize(const Serving& serving, const Caller& caller, std::string_view body, Json* out);
 
 }  // namespace deltad

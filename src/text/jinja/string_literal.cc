@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/ascii.h"
 #include "text/jinja/failure.h"
 #include "text/jinja/unicode.h"
 
@@ -11,13 +12,6 @@ namespace {
 
 bool is_high_surrogate(char32_t c) { return c >= 0xd800 && c < 0xdc00; }
 bool is_surrogate(char32_t c) { return c >= 0xd800 && c < 0xe000; }
-
-int hex_value(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
 
 class Unescaper {
  public:
@@ -103,7 +97,7 @@ class Unescaper {
   char32_t hex(int digits, char kind) {
     char32_t value = 0;
     for (int i = 0; i < digits; ++i) {
-      const int d = at_ < s_.size() ? hex_value(s_[at_]) : -1;
+      const int d = at_ < s_.size() ? hex_digit(s_[at_]) : -1;
       if (d < 0)
         fail(fmt::format("truncated \\{}{} escape", kind, std::string(digits, 'X')), line_);
       value = value * 16 + static_cast<char32_t>(d);

@@ -1,4 +1,4 @@
-"""Reference for the calibrated fit of signs and scales, straight from its definition in numpy (fp64, from X itself):
+"""Reference for the calibrated fit of signs and scales, straight from its definition in numpy (fp64, from X itself; X and Δ are bf16 values):
 tests/golden/make/calibrate.py tests/golden/calibrate/fits.safetensors"""
 import itertools
 import sys
@@ -28,20 +28,31 @@ def fit_scales(x, row, signs):
     return np.linalg.lstsq((x @ signs.T), x @ row, rcond=None)[0]
 
 
+def narrow(values):
+    """Rounded to bf16, to even."""
+    bits = np.asarray(values, np.float32).view(np.uint32)
+    return (((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) << 16).view(np.float32).astype(np.float64)
+
+
 def sweep(x, row, signs, scales):
-    """Each column in turn gets the value that leaves the least damped error, the others as they are."""
+    """Each column in turn gets the value that leaves the least damped error, the others as they are. What is left of the output is
+    rounded to bf16 where a block of 64 columns begins."""
     signs = signs.copy()
     penalty = DAMPING * np.square(x).sum(0).mean()
-    for column in range(len(row)):
-        best = None
-        for choice in itertools.product([1.0, -1.0], repeat=len(scales)):
-            trial = signs.copy()
-            trial[:, column] = choice
-            left = row - scales @ trial
-            cost = np.square(x @ left).sum() + penalty * np.square(left).sum()
-            if best is None or cost < best[0]:
-                best = (cost, choice)
-        signs[:, column] = best[1]
+    unit = np.abs(scales).max()
+    choices = [np.array(choice) for choice in itertools.product([-1.0, 1.0], repeat=len(scales))]
+    output = x @ (row - scales @ signs)
+    for first in range(0, len(row), 64):
+        block = slice(first, min(first + 64, len(row)))
+        before, rounded = scales @ signs[:, block], narrow(output)
+        for column in range(block.start, block.stop):
+            now = scales @ signs[:, column]
+            # Of the error in this column's value alone: slope and curvature.
+            moved = scales @ signs[:, block] - before
+            slope = x[:, column] @ (rounded - x[:, block] @ moved) + penalty * (row[column] - now)
+            best = now + slope / (np.square(x[:, column]).sum() + penalty)
+            signs[:, column] = min(choices, key=lambda choice: abs(best - scales @ choice))
+        output -= unit * (x[:, block] @ narrow((scales @ signs[:, block] - before) / unit))
     return signs
 
 
@@ -63,11 +74,12 @@ def fit(x, row, levels, sweeps):
 def main():
     random = np.random.default_rng(7)
     tensors = {}
-    for case, (tokens, columns, rows) in {"tall": (60, 21, 9), "short": (7, 40, 6)}.items():
+    for case, (tokens, columns, rows) in {"tall": (60, 21, 9), "short": (7, 40, 6), "wide": (90, 150, 17)}.items():
         # Activations with a few strong directions, and Δ of which half is zero, as a fine-tune saved in bf16 leaves it.
         x = (random.normal(size=(tokens, 3)) @ random.normal(size=(3, columns)) * 2 + random.normal(size=(tokens, columns))).astype(np.float32)
         delta = random.normal(size=(rows, columns)).astype(np.float32) * 0.01
         delta[np.abs(delta) < 0.006] = 0
+        x, delta = narrow(x).astype(np.float32), narrow(delta).astype(np.float32)
         tensors[case + ".x"], tensors[case + ".delta"] = x, delta
         for levels, sweeps in itertools.product((1, 2), (0, 1, 3)):
             fits = [fit(x.astype(np.float64), row.astype(np.float64), levels, sweeps) for row in delta]

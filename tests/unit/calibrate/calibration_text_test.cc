@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "tests/support/golden_lines.h"
@@ -27,8 +28,10 @@ std::shared_ptr<const TextAssets> smollm2() {
 
 std::string decoded(const TokenSequence& ids) { return smollm2()->tokenizer->decode(ids, false); }
 
+constexpr CalibrationTokens kAll = {1 << 20, 1 << 20};
+
 TEST(CalibrationText, TheShippedTextIsReadWhole) {
-  auto set = read_calibration(*smollm2(), "shipped", shipped_calibration_text());
+  auto set = read_calibration(*smollm2(), "shipped", shipped_calibration_text(), kAll);
   ASSERT_TRUE(set.ok()) << set.status().message();
   EXPECT_GT(set->fit.size(), 80u);
   EXPECT_EQ(set->held.size(), 12u);
@@ -38,13 +41,30 @@ TEST(CalibrationText, TheShippedTextIsReadWhole) {
                                               "<|im_start|>assistant\nYeast eats"));
 }
 
+TEST(CalibrationText, OfALongTextSequencesFromAllOfItAreTaken) {
+  const auto all = read_calibration(*smollm2(), "shipped", shipped_calibration_text(), kAll);
+  const auto set = read_calibration(*smollm2(), "shipped", shipped_calibration_text(), {900, 300});
+  ASSERT_TRUE(all.ok() && set.ok());
+  EXPECT_LE(set->fit_tokens(), 900);
+  EXPECT_GT(set->fit_tokens(), 700);
+  EXPECT_LE(set->held_tokens(), 300);
+  EXPECT_EQ(set->fit.front(), all->fit.front());
+  // In their order, the last one from the last quarter.
+  auto at = all->fit.begin();
+  for (const TokenSequence& sequence : set->fit) {
+    at = std::find(at, all->fit.end(), sequence);
+    ASSERT_NE(at, all->fit.end());
+  }
+  EXPECT_GT(at - all->fit.begin(), static_cast<int64_t>(all->fit.size() * 3 / 4));
+}
+
 TEST(CalibrationText, OneChatInEightIsHeldOut) {
   std::string lines;
   for (int i = 0; i < 20; ++i)
     lines += R"({"prompt": "p)" + std::to_string(i) +
              R"(", "answer": "a"})"
              "\n\n";
-  auto set = read_calibration(*smollm2(), "f", lines);
+  auto set = read_calibration(*smollm2(), "f", lines, kAll);
   ASSERT_TRUE(set.ok()) << set.status().message();
   EXPECT_EQ(set->fit.size(), 18u);
   ASSERT_EQ(set->held.size(), 2u);

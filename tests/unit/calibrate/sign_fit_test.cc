@@ -10,6 +10,7 @@
 #include <string>
 
 #include "io/safetensors.h"
+#include "tensor/float16.h"
 
 namespace deltad {
 namespace {
@@ -38,85 +39,122 @@ std::vector<double> wide(const std::vector<float>& values) {
   return {values.begin(), values.end()};
 }
 
+std::vector<Isa> isas() {
+  std::vector<Isa> all;
+  for (int i = 0; i <= static_cast<int>(best_isa()); ++i) all.push_back(static_cast<Isa>(i));
+  return all;
+}
+
+FitInput input_of(Isa isa, const std::vector<float>& x, int64_t tokens, int64_t columns) {
+  auto made = FitInput::make(isa, x.data(), tokens, columns);
+  EXPECT_TRUE(made.ok()) << made.status().message();
+  return std::move(*made);
+}
+
+double sign(const RowsFit& fit, size_t level, int64_t row, int64_t column) {
+  return static_cast<double>(fit.signs[level][fit.at(row, column)]);
+}
+
 // ‖X(δ − δ̂)‖² of row r, from X.
-double output_error(const std::vector<float>& x, int64_t tokens, const RowsFit& fit, int64_t r) {
-  const std::vector<float> left = fit.residual();
+double output_error(const std::vector<float>& x, int64_t tokens, const std::vector<double>& delta,
+                    const RowsFit& fit, int64_t r) {
+  std::vector<double> left(delta.begin() + r * fit.columns, delta.begin() + (r + 1) * fit.columns);
+  for (size_t l = 0; l < fit.signs.size(); ++l)
+    for (int64_t c = 0; c < fit.columns; ++c)
+      left[static_cast<size_t>(c)] -=
+          static_cast<double>(fit.alpha[l][static_cast<size_t>(r)]) * sign(fit, l, r, c);
   double sum = 0;
   for (int64_t t = 0; t < tokens; ++t) {
     double y = 0;
     for (int64_t c = 0; c < fit.columns; ++c)
       y += static_cast<double>(x[static_cast<size_t>(t * fit.columns + c)]) *
-           static_cast<double>(left[static_cast<size_t>(c * fit.rows + r)]);
+           left[static_cast<size_t>(c)];
     sum += y * y;
   }
   return sum;
 }
 
 TEST(SignFit, IsTheReference) {
-  for (const std::string name : {"tall", "short"}) {
-    const Stored x = stored(name + ".x"), delta = stored(name + ".delta");
-    const int64_t rows = delta.shape[0], columns = delta.shape[1];
-    const GramMatrix gram = gram_matrix(x.values.data(), x.shape[0], columns, 2);
-    for (const int levels : {1, 2})
-      for (const int sweeps : {0, 1, 3}) {
-        const std::string key = name + "." + std::to_string(levels) + "." + std::to_string(sweeps);
-        SignFitOptions options;
-        options.levels = levels;
-        options.sweeps = sweeps;
-        const RowsFit fit = fit_rows(gram, rows, wide(delta.values).data(), options);
-        const Stored signs = stored(key + ".signs"), alpha = stored(key + ".alpha"),
-                     error = stored(key + ".error");
-        for (int64_t r = 0; r < rows; ++r) {
-          const auto at = static_cast<size_t>(r);
-          for (int l = 0; l < levels; ++l) {
-            const auto level = static_cast<size_t>(l);
-            const float expected = alpha.values[at * static_cast<size_t>(levels) + level];
-            EXPECT_NEAR(fit.alpha[level][at], expected, 2e-3f * std::fabs(expected) + 1e-6f)
-                << key << " row " << r;
-            for (int64_t c = 0; c < columns; ++c)
-              EXPECT_EQ(fit.signs[level][static_cast<size_t>(c * rows + r)],
-                        signs.values[static_cast<size_t>((r * levels + l) * columns + c)])
-                  << key << " row " << r << " column " << c;
+  FitScratch scratch;
+  const RowsFit& fit = scratch.fit;
+  for (const Isa isa : isas())
+    for (const std::string name : {"tall", "short", "wide"}) {
+      const Stored x = stored(name + ".x"), delta = stored(name + ".delta");
+      const int64_t rows = delta.shape[0], columns = delta.shape[1];
+      const FitInput input = input_of(isa, x.values, x.shape[0], columns);
+      for (const int levels : {1, 2})
+        for (const int sweeps : {0, 1, 3}) {
+          const std::string key =
+              name + "." + std::to_string(levels) + "." + std::to_string(sweeps);
+          SCOPED_TRACE(std::string(isa_name(isa)) + " " + key);
+          SignFitOptions options;
+          options.levels = levels;
+          options.sweeps = sweeps;
+          fit_rows(input, rows, wide(delta.values).data(), options, &scratch);
+          const Stored signs = stored(key + ".signs"), alpha = stored(key + ".alpha"),
+                       error = stored(key + ".error");
+          int64_t same = 0;
+          for (int64_t r = 0; r < rows; ++r) {
+            const auto at = static_cast<size_t>(r);
+            int64_t same_of_row = 0;
+            for (int l = 0; l < levels; ++l)
+              for (int64_t c = 0; c < columns; ++c)
+                same_of_row +=
+                    sign(fit, static_cast<size_t>(l), r, c) ==
+                    static_cast<double>(
+                        signs.values[static_cast<size_t>((r * levels + l) * columns + c)]);
+            same += same_of_row;
+            // A choice so close that fp32 makes it otherwise changes those after it too.
+            if (same_of_row < levels * columns) continue;
+            for (int l = 0; l < levels; ++l) {
+              const float expected = alpha.values[static_cast<size_t>(r * levels + l)];
+              EXPECT_NEAR(fit.alpha[static_cast<size_t>(l)][at], expected,
+                          2e-3f * std::fabs(expected) + 1e-6f)
+                  << "row " << r;
+            }
+            EXPECT_NEAR(fit.error[at], static_cast<double>(error.values[at]),
+                        1e-5 * fit.equations[at].energy);
           }
-          EXPECT_NEAR(fit.error[at], static_cast<double>(error.values[at]),
-                      1e-5 * fit.equations[at].energy)
-              << key;
+          EXPECT_GE(same, rows * levels * columns * 995 / 1000);
         }
-      }
-  }
+    }
 }
 
 TEST(SignFit, IsNeverWorseThanTheMeans) {
   std::mt19937 random(5);
   std::normal_distribution<float> normal;
-  for (int round = 0; round < 60; ++round) {
+  const auto any = [&] { return bf16_to_f32(f32_to_bf16(normal(random))); };
+  FitScratch scratch;
+  const RowsFit& fit = scratch.fit;
+  const std::vector<Isa> all = isas();
+  for (size_t round = 0; round < 60; ++round) {
     const int64_t tokens = 1 + static_cast<int64_t>(random() % 50);
-    const int64_t columns = 1 + static_cast<int64_t>(random() % 70);
-    const int64_t rows = 1 + static_cast<int64_t>(random() % 12);
+    const int64_t columns = 1 + static_cast<int64_t>(random() % 90);
+    const int64_t rows = 1 + static_cast<int64_t>(random() % 20);
     std::vector<float> x(static_cast<size_t>(tokens * columns));
-    for (float& value : x) value = normal(random);
+    for (float& value : x) value = any();
     // Inputs that are always zero, or always the same.
     for (int64_t t = 0; t < tokens; ++t) {
       x[static_cast<size_t>(t * columns)] = 0;
       if (columns > 2) x[static_cast<size_t>(t * columns + 2)] = 3;
     }
     std::vector<double> delta(static_cast<size_t>(rows * columns));
-    for (double& value : delta) value = static_cast<double>(normal(random)) * 0.01;
+    for (double& value : delta) value = static_cast<double>(any()) * 0.0078125;
     for (int64_t c = 0; c < columns; ++c) {
       delta[static_cast<size_t>(c)] = 0;                                               // row 0
       if (rows > 1) delta[static_cast<size_t>(columns + c)] = 0.25;                    // all equal
       if (rows > 2) delta[static_cast<size_t>(2 * columns + c)] = c == 0 ? 1.0 : 0.0;  // one value
     }
-    const GramMatrix gram = gram_matrix(x.data(), tokens, columns, 1);
+    const FitInput input = input_of(all[round % all.size()], x, tokens, columns);
     SignFitOptions options;
-    options.levels = 1 + round % 3;
-    options.sweeps = round % 4;
-    const RowsFit fit = fit_rows(gram, rows, delta.data(), options);
+    options.levels = 1 + static_cast<int>(round % 3);
+    options.sweeps = static_cast<int>(round % 4);
+    fit_rows(input, rows, delta.data(), options, &scratch);
     for (int64_t r = 0; r < rows; ++r) {
       const auto at = static_cast<size_t>(r);
       EXPECT_LE(fit.error[at], fit.plain_error[at]);
       // What it says of itself is so.
-      EXPECT_NEAR(fit.error[at], output_error(x, tokens, fit, r),
+      EXPECT_NEAR(fit.error[at], output_error(x, tokens, delta, fit, r),
                   1e-4 * fit.equations[at].energy + 1e-9);
       for (const auto& level : fit.alpha) EXPECT_TRUE(std::isfinite(level[at]));
     }
@@ -130,22 +168,35 @@ TEST(SignFit, IsNeverWorseThanTheMeans) {
 TEST(SignFit, WithoutActivationsKeepsTheMeans) {
   const std::vector<float> x(5 * 4);
   const std::vector<double> delta = {0.1, -0.2, 0.3, -0.4};
-  const RowsFit fit = fit_rows(gram_matrix(x.data(), 5, 4, 1), 1, delta.data(), {.sweeps = 2});
-  EXPECT_FLOAT_EQ(fit.alpha[0][0], 0.25f);
-  EXPECT_THAT(fit.signs[0], ::testing::ElementsAre(1, -1, 1, -1));
+  FitScratch scratch;
+  fit_rows(input_of(best_isa(), x, 5, 4), 1, delta.data(), {.sweeps = 2}, &scratch);
+  EXPECT_FLOAT_EQ(scratch.fit.alpha[0][0], 0.25f);
+  for (int64_t c = 0; c < 4; ++c) EXPECT_EQ(sign(scratch.fit, 0, 0, c), c % 2 == 0 ? 1 : -1);
 }
 
 TEST(SignFit, SweepsNeverMakeItWorse) {
   const Stored x = stored("tall.x"), delta = stored("tall.delta");
-  const GramMatrix gram = gram_matrix(x.values.data(), x.shape[0], x.shape[1], 1);
+  const FitInput input = input_of(best_isa(), x.values, x.shape[0], x.shape[1]);
+  FitScratch scratch;
   double before = 1e300;
   for (const int sweeps : {0, 1, 2, 8}) {
-    const RowsFit fit =
-        fit_rows(gram, delta.shape[0], wide(delta.values).data(), {.levels = 2, .sweeps = sweeps});
+    fit_rows(input, delta.shape[0], wide(delta.values).data(), {.levels = 2, .sweeps = sweeps},
+             &scratch);
     double error = 0;
-    for (const double row : fit.error) error += row;
+    for (const double row : scratch.fit.error) error += row;
     EXPECT_LE(error, before);
     before = error;
+  }
+}
+
+TEST(SignFit, NamesTheRowOfAValueThatIsNone) {
+  const std::vector<float> x(4 * 3, 1.0f);
+  for (const double bad : {std::nan(""), HUGE_VAL, -1e39}) {
+    std::vector<double> delta(20 * 3, 0.5);
+    delta[17 * 3 + 1] = bad;
+    FitScratch scratch;
+    fit_rows(input_of(best_isa(), x, 4, 3), 20, delta.data(), {}, &scratch);
+    EXPECT_EQ(scratch.fit.bad_row, 17);
   }
 }
 
@@ -156,23 +207,6 @@ TEST(AlphaEquations, ALevelThatAddsNothingGetsZero) {
   same.energy = 1;
   EXPECT_THAT(same.solve(2), ::testing::ElementsAre(0.5, 0, 0, 0));
   EXPECT_DOUBLE_EQ(same.error(2, same.solve(2)), 0);
-}
-
-TEST(GramMatrix, IsTheSameOnAnyNumberOfThreads) {
-  std::mt19937 random(9);
-  std::normal_distribution<float> normal;
-  const int64_t tokens = 37, columns = 300;
-  std::vector<float> x(static_cast<size_t>(tokens * columns));
-  for (float& value : x) value = normal(random);
-  const GramMatrix one = gram_matrix(x.data(), tokens, columns, 1);
-  EXPECT_EQ(one.values, gram_matrix(x.data(), tokens, columns, 3).values);
-  for (const auto& [i, j] : {std::pair{0, 299}, {150, 3}, {131, 131}}) {
-    double sum = 0;
-    for (int64_t t = 0; t < tokens; ++t)
-      sum += static_cast<double>(x[static_cast<size_t>(t * columns + i)]) *
-             static_cast<double>(x[static_cast<size_t>(t * columns + j)]);
-    EXPECT_NEAR(one.values[static_cast<size_t>(i * columns + j)], sum, 1e-3);
-  }
 }
 
 }  // namespace

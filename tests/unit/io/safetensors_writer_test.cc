@@ -1,8 +1,10 @@
 // Writing safetensors files, and what is left when that fails.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <thread>
 
@@ -85,8 +87,24 @@ TEST(SafetensorsWriter, AnUnfinishedFileLeavesTheOldOne) {
     const Status status = (*writer)->finish();
     EXPECT_FALSE(status.ok());
     EXPECT_THAT(status.message(), HasSubstr("tensor b"));
-    EXPECT_EQ(folder.count(), 2);
+    EXPECT_EQ(slurp(path), "old");
   }
+  EXPECT_EQ(folder.count(), 1);
+  EXPECT_EQ(slurp(path), "old");
+}
+
+TEST(SafetensorsWriter, NothingIsLeftOfAKilledProcess) {
+  TempFolder folder;
+  const std::string path = folder.write("out.safetensors", "old");
+  const int in_folder = open(folder.path().c_str(), O_TMPFILE | O_WRONLY, 0600);
+  if (in_folder < 0) GTEST_SKIP() << "this file system has no files without a name";
+  close(in_folder);
+  EXPECT_EXIT(
+      {
+        auto writer = SafetensorsWriter::create(path, {}, two_tensors());
+        if (writer.ok() && (*writer)->write("a", 0, "1234", 4).ok()) raise(SIGKILL);
+      },
+      ::testing::KilledBySignal(SIGKILL), "");
   EXPECT_EQ(folder.count(), 1);
   EXPECT_EQ(slurp(path), "old");
 }

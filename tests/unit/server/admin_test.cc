@@ -14,7 +14,7 @@ const char* const kKey = "s3cret";
 
 class AdminTest : public ::testing::Test {
  protected:
-  AdminTest() : api_({kKey}, metrics_) {
+  AdminTest() : access_(access_with({}, {kKey})), api_(*access_, observer_) {
     Serving serving;
     serving.router = &router_;
     serving.engine = &engine_;
@@ -47,9 +47,10 @@ class AdminTest : public ::testing::Test {
   }
   using Changes = std::vector<std::string>;
 
+  Observer observer_;  // outlives all that answers
   FakeRouter router_;
   FakeEngine engine_;
-  ServerMetrics metrics_;
+  const std::unique_ptr<Access> access_;
   AdminApi api_;
 };
 
@@ -65,14 +66,15 @@ TEST_F(AdminTest, NeedsItsKey) {
 
 // A page that the administrator looks at must not reach a listener on their own machine.
 TEST_F(AdminTest, RefusesWebPages) {
-  AdminApi open({}, metrics_);
+  const auto access = open_access();
+  AdminApi open(*access, observer_);
   auto answer = std::make_shared<Answer>();
   HttpRequest request;
   request.method = "DELETE";
   request.target = "/admin/v1/variants/math";
   request.headers = {{"origin", "https://elsewhere"}};
   open.handle(request, std::make_shared<FakeExchange>(answer));
-  expect_error(*answer, 403, "", "web pages");
+  expect_error(*answer, 403, "", "pages of other sites");
 }
 
 TEST_F(AdminTest, PathsAndMethods) {

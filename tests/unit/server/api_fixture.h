@@ -10,14 +10,14 @@
 #include "server/openai/api.h"
 #include "tests/unit/server/fake_exchange.h"
 #include "tests/unit/server/fake_router.h"
+#include "tests/unit/server/sample_access.h"
 
 namespace deltad::testing {
 
 class ApiTest : public ::testing::Test {
  protected:
-  ApiTest() : api_(options()) { make_ready(); }
+  ApiTest() : access_(open_access()), api_({}, *access_, observer_) { make_ready(); }
 
-  static ApiOptions options() { return {}; }
   void make_ready() {
     Serving serving;
     serving.request_seconds = 90;
@@ -61,8 +61,10 @@ class ApiTest : public ::testing::Test {
     answer->pump();
   }
 
+  Observer observer_;  // outlives all that answers
   FakeRouter router_;
   FakeEngine engine_;
+  const std::unique_ptr<Access> access_;
   OpenAiApi api_;
 };
 

@@ -46,7 +46,9 @@ TEST_F(ApiTest, ReadinessAndLiveness) {
 }
 
 TEST(ApiBeforeLoading, SaysThatItLoads) {
-  OpenAiApi api({});
+  const auto access = open_access();
+  Observer observer;
+  OpenAiApi api({}, *access, observer);
   auto answer = std::make_shared<Answer>();
   HttpRequest request;
   request.method = "GET";
@@ -117,9 +119,9 @@ TEST(Cors, OnlyTheOriginsThatAreListed) {
 TEST(ApiKeys, AreAskedFor) {
   FakeRouter router;
   FakeEngine engine;
-  ApiOptions options;
-  options.api_keys = {"first", "second"};
-  OpenAiApi api(options);
+  const auto access = access_with({"first", "second"});
+  Observer observer;
+  OpenAiApi api({}, *access, observer);
   Serving serving;
   serving.router = &router;
   serving.engine = &engine;

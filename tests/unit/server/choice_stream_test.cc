@@ -1,4 +1,4 @@
-#include "server/openai/choice_stream.h"
+#include "server/generation/choice_stream.h"
 
 #include <gtest/gtest.h>
 

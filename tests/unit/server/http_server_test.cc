@@ -277,6 +277,63 @@ TEST_F(HttpServerTest, WhatIsNotHttp) {
   EXPECT_TRUE(eventually([this] { return server_->connections() == 0; }));
 }
 
+// What follows the refused request must not be taken for another one.
+TEST_F(HttpServerTest, SmugglingIsRefusedAndTheConnectionClosed) {
+  start();
+  const std::string rest = get("/echo");
+  for (const std::string headers :
+       {"Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "Content-Length: 0\r\nContent-Length: 0\r\n\r\n", "Transfer-Encoding: xchunked\r\n\r\n",
+        "Transfer-Encoding: chunked, identity\r\n\r\n", "Content-Length : 0\r\n\r\n",
+        "X: a\r\n b\r\n\r\n", "X: a\n\r\n", "Transfer-Encoding: chunked\r\n\r\n0x0\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n+0\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n 0\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n0\n\n",
+        "Transfer-Encoding: chunked\r\n\r\n1\r\nab\r\n0\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n-1\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n1\nX\r\n0\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n10000000000000000\r\nx\r\n0\r\n\r\n"}) {
+    RawClient client(server_->port());
+    ASSERT_TRUE(client.send("POST /echo HTTP/1.1\r\nHost: x\r\n" + headers + rest));
+    EXPECT_TRUE(client.read_to_end()) << headers;
+    EXPECT_EQ(client.received().substr(0, 10), "HTTP/1.1 4") << headers;
+    EXPECT_EQ(client.received().find("HTTP/1.1", 1), std::string::npos) << headers;
+    EXPECT_NE(client.received().find("Connection: close"), std::string::npos) << headers;
+  }
+}
+
+TEST_F(HttpServerTest, TrailersAreNoHeaders) {
+  start();
+  RawClient client(server_->port());
+  ASSERT_TRUE(client.send(
+      "POST /keep HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTrailer: Authorization\r\n"
+      "\r\n1\r\nx\r\n0\r\nAuthorization: Bearer late\r\n\r\n"));
+  const auto exchange = handler_.next();
+  ASSERT_NE(exchange, nullptr);
+  EXPECT_EQ(handler_.last_request().header("authorization"), nullptr);
+  EXPECT_EQ(handler_.last_request().body, "x");
+  exchange->send({});
+}
+
+TEST_F(HttpServerTest, ConnectionsOfOneAddress) {
+  options_.connections_per_address = 2;
+  start();
+  RawClient first(server_->port()), second(server_->port());
+  for (RawClient* client : {&first, &second}) {
+    ASSERT_TRUE(client->send(get("/echo")));
+    EXPECT_EQ(client->read_response().substr(0, 12), "HTTP/1.1 200");
+  }
+  {
+    RawClient third(server_->port());
+    EXPECT_TRUE(third.read_to_end());
+    EXPECT_EQ(third.received().substr(0, 12), "HTTP/1.1 429");
+  }
+  first.close();
+  EXPECT_TRUE(eventually([this] { return server_->connections() == 1; }));
+  RawClient again(server_->port());
+  ASSERT_TRUE(again.send(get("/echo")));
+  EXPECT_EQ(again.read_response().substr(0, 12), "HTTP/1.1 200");
+}
+
 TEST_F(HttpServerTest, SlowHeadersAreCutOff) {
   options_.header_timeout = milliseconds(50);
   start();

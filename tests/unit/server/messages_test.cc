@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "server/openai/chat_prompt.h"
+#include "server/openai/chat_prompt_reader.h"
 #include "server/openai/json_reader.h"
 #include "tests/unit/server/fake_text.h"
 

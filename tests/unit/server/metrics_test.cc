@@ -114,10 +114,10 @@ TEST_F(MetricsTest, ModelsAreBoundedAndTheRestIsOneRow) {
 
 TEST_F(MetricsTest, ARemovedVariantHasNoRow) {
   const std::string row = R"(deltad_model_requests_total{model="gone"})";
-  api_.metrics().submitted("gone");
+  observer_.metrics().submitted("gone");
   GenerationFigures figures;
   figures.variant = "gone";
-  api_.metrics().ended(figures, false);
+  observer_.metrics().ended(figures, false);
   const std::string text = page();
   EXPECT_EQ(sample(text, row), -1);
   EXPECT_EQ(sample(text, R"(deltad_model_requests_total{model="other variants"})"), 1);

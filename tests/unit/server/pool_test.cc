@@ -149,7 +149,7 @@ class FakePool final : public AdapterPool {
 
 class PoolServiceTest : public ::testing::Test {
  protected:
-  PoolServiceTest() : api_({}, metrics_) {
+  PoolServiceTest() : access_(open_access()), api_(*access_, observer_) {
     ScoringOptions options;
     options.concurrency = 3;
     auto made = PoolService::start(
@@ -201,9 +201,10 @@ class PoolServiceTest : public ::testing::Test {
   TempFolder folder_;
   std::string path_;
   size_t scored_ = 0;
+  Observer observer_;  // outlives all that answers
   FakeRouter router_;
   FakeEngine engine_;
-  ServerMetrics metrics_;
+  const std::unique_ptr<Access> access_;
   AdminApi api_;
   std::unique_ptr<PoolService> service_;
 };
