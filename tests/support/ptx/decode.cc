@@ -1,5 +1,8 @@
 #include "support/ptx/decode.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace deltad::ptx {
 namespace {
 
@@ -25,6 +28,8 @@ const Builders& builders() {
     add_move_ops(b);
     add_memory_ops(b);
     add_atomic_ops(b);
+    add_copy_ops(b);
+    add_mbarrier_ops(b);
     add_control_ops(b);
     add_warp_ops(b);
     add_matrix_ops(b);
@@ -74,14 +79,15 @@ Decoder::Decoder(Kernel& kernel, const Statement& s,
   if (s.guard >= 0) {
     in.guard = register_places_[static_cast<size_t>(s.guard)];
     in.guard_negated = s.guard_negated;
-    in.kind = Switch::kGuard;
   }
 }
 
 void Decoder::unknown(const std::string& why) const {
-  throw Fault("kernel " + kernel_.name + ", PTX line " + std::to_string(s_.line) +
-              ": the interpreter does not know '" + s_.text + "'" +
-              (why.empty() ? "" : ": " + why));
+  throw Fault{.what = "the interpreter does not know " + s_.opcode +
+                      (why.empty() ? " in this form" : ": " + why),
+              .instruction = s_.text,
+              .line = s_.line,
+              .kernel = kernel_.name};
 }
 
 bool Decoder::take(std::string_view m) {
@@ -134,11 +140,13 @@ uint32_t Decoder::constant_place(uint64_t value, bool wide) {
 }
 
 uint32_t Decoder::special_place(const std::string& name) {
-  for (const Kernel::Special& c : kernel_.specials) {
-    if (c.name == name) return c.place;
+  const SpecialRegister value = special_register(name);
+  if (value == nullptr) unknown("special register " + name);
+  for (const Kernel::Special& s : kernel_.specials) {
+    if (s.value == value) return s.place;
   }
   const uint32_t p = allocate(RegisterWidth::k32);
-  kernel_.specials.push_back({p, name});
+  kernel_.specials.push_back({p, value});
   return p;
 }
 
@@ -147,8 +155,12 @@ bool Decoder::symbol(const std::string& name, uint64_t& value) const {
     value = p->second.offset;
   } else if (const auto s = kernel_.text->shared.find(name); s != kernel_.text->shared.end()) {
     value = s->second.offset;
+  } else if (const auto l = kernel_.text->local.find(name); l != kernel_.text->local.end()) {
+    value = l->second.offset;
   } else if (extern_shared_.contains(name)) {
     value = kernel_.dynamic_shared;
+  } else if (const auto t = kernel_.module->tables.find(name); t != kernel_.module->tables.end()) {
+    value = reinterpret_cast<uint64_t>(t->second.data());
   } else {
     return false;
   }
@@ -221,18 +233,26 @@ void Decoder::constant(uint64_t value, Type t) {
 void Decoder::address(size_t i) {
   const Operand& o = operand(i);
   if (o.kind != Operand::Kind::kAddress) unknown("an address is missing");
-  in.imm = o.offset;
+  Instr::Address& a = in.addresses.at(addresses_++);
+  a.offset = o.offset;
   if (o.reg >= 0) {
     const RegisterWidth w = kernel_.text->registers[static_cast<size_t>(o.reg)];
     if (w == RegisterWidth::kPredicate) unknown("an address in a predicate");
-    in.aux[3] = w == RegisterWidth::k64;
-    places_.push_back(register_places_[static_cast<size_t>(o.reg)]);
+    a.place = register_places_[static_cast<size_t>(o.reg)];
+    a.wide = w == RegisterWidth::k64;
     return;
   }
   uint64_t value = 0;
   if (!symbol(o.name, value)) unknown("symbol " + o.name);
-  in.aux[3] = 1;
-  places_.push_back(constant_place(value, true));
+  a.place = constant_place(value, true);
+  a.wide = true;
+}
+
+bool Decoder::src_predicate(size_t i) {
+  Operand p = operand(i);
+  const bool negated = std::exchange(p.negated, false);
+  src(p, Type::kPred);
+  return negated;
 }
 
 int Decoder::label(size_t i) const {
@@ -256,11 +276,12 @@ void Decoder::emit(Handler h) {
 
 Kernel decode(const ModuleText& module, const std::string& name) {
   const auto f = module.functions.find(name);
-  if (f == module.functions.end()) throw Fault("the module has no kernel " + name);
+  if (f == module.functions.end()) throw Fault{.what = "the module has no kernel " + name};
   Kernel k;
   k.name = name;
   k.target = module.target;
   k.text = &f->second;
+  k.module = &module;
   uint32_t alignment = 16;
   for (const auto& [symbol, a] : module.extern_shared) alignment = std::max(alignment, a);
   k.dynamic_shared = (k.text->static_shared + alignment - 1) / alignment * alignment;

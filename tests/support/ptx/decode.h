@@ -58,9 +58,11 @@ class Decoder {
   void src(const Operand& o, Type t);
   void dst(size_t i, Type t) { dst(operand(i), t); }
   void src(size_t i, Type t) { src(operand(i), t); }
-  // [register + offset] or [symbol + offset] → a place of 64 bits, or of 32; in.imm is the offset.
+  // [register + offset] or [symbol + offset] → the next of in.addresses.
   void address(size_t i);
   void constant(uint64_t value, Type t);
+  // A predicate that may be negated; says whether it is.
+  bool src_predicate(size_t i);
   bool wide(const Operand& o) const;  // a 64-bit register
   int label(size_t i) const;
   uint64_t immediate(size_t i) const;
@@ -80,7 +82,7 @@ class Decoder {
   const Statement& s_;
   const std::map<std::string, uint32_t>& extern_shared_;
   const std::vector<uint32_t>& register_places_;
-  size_t modifier_ = 0;
+  size_t modifier_ = 0, addresses_ = 0;
   std::vector<uint32_t> places_;
 };
 
@@ -93,6 +95,8 @@ void add_convert_ops(Builders&);
 void add_move_ops(Builders&);
 void add_memory_ops(Builders&);
 void add_atomic_ops(Builders&);
+void add_copy_ops(Builders&);
+void add_mbarrier_ops(Builders&);
 void add_control_ops(Builders&);
 void add_warp_ops(Builders&);
 void add_matrix_ops(Builders&);

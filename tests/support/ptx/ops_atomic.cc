@@ -51,7 +51,7 @@ struct PairBF16 {
 template <typename T, typename F>
 void update(Warp& w, const Instr& i, uint32_t lanes, F f) {
   for_lanes(lanes, [&](int l) {
-    uint64_t a = (i.aux[3] ? w.u64(i.op[1])[l] : w.u32(i.op[1])[l]) + static_cast<uint64_t>(i.imm);
+    uint64_t a = address_of(w, i, 0, l);
     if (a % sizeof(T) != 0) w.fault(i, "misaligned address", l);
     bool shared = i.aux[1] != 0;
     if (a >= kSharedWindow) {
@@ -71,21 +71,21 @@ void update(Warp& w, const Instr& i, uint32_t lanes, F f) {
 template <typename T>
 void integer(Warp& w, const Instr& i, uint32_t lanes) {
   update<T>(w, i, lanes, [&](T old, int l) {
-    return changed<T>(static_cast<Change>(i.aux[0]), old, from_slot<T>(slots<T>(w, i.op[2])[l]),
-                      from_slot<T>(slots<T>(w, i.op[3])[l]));
+    return changed<T>(static_cast<Change>(i.aux[0]), old, from_slot<T>(slots<T>(w, i.op[1])[l]),
+                      from_slot<T>(slots<T>(w, i.op[2])[l]));
   });
 }
 
 template <typename T>
 void add_float(Warp& w, const Instr& i, uint32_t lanes) {
-  update<T>(w, i, lanes, [&](T old, int l) { return old + from_slot<T>(slots<T>(w, i.op[2])[l]); });
+  update<T>(w, i, lanes, [&](T old, int l) { return old + from_slot<T>(slots<T>(w, i.op[1])[l]); });
 }
 
 template <typename P, bool kPair>
 void add_half(Warp& w, const Instr& i, uint32_t lanes) {
   using T = std::conditional_t<kPair, uint32_t, uint16_t>;
   update<T>(w, i, lanes, [&](T old, int l) {
-    const uint32_t b = w.u32(i.op[2])[l];
+    const uint32_t b = w.u32(i.op[1])[l];
     uint32_t r = P::add(old & 0xffff, b & 0xffff);
     if (kPair) r |= P::add(uint32_t{old} >> 16, b >> 16) << 16;
     return static_cast<T>(r);

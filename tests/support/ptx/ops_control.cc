@@ -11,79 +11,83 @@ void build_bra(Decoder& d) {
   d.take("uni");
   d.in.flow = Flow::kBranch;
   d.in.target = d.label(0);
-  d.in.kind = d.in.guard == Instr::kNoGuard ? Switch::kNone : Switch::kBranch;
   d.emit(&nothing);
 }
 
 void build_ret(Decoder& d) {
   d.take("uni");
   d.in.flow = Flow::kExit;
-  if (d.in.guard != Instr::kNoGuard) d.in.kind = Switch::kBranch;
   d.emit(&nothing);
 }
 
-// op: id, count. aux[0]: whether it waits.
+// op: id, count. aux[0]: whether it waits. aux[1]: a Vote, with op: …, predicate, result, and
+// aux[2]: whether the predicate is negated.
 void at_barrier(Warp& w, const Instr& i, uint32_t lanes) {
   const int l = __builtin_ctz(lanes);
-  w.block->arrive(w, i, w.u32(i.op[0])[l], w.u32(i.op[1])[l], i.aux[0] != 0);
+  const uint32_t id = w.u32(i.op[0])[l];
+  if (id >= 16) w.fault(i, "there are 16 barriers; this is number " + std::to_string(id), l);
+  if (i.aux[1] != 0) {
+    Block::Barrier& b = w.block->barriers[id];
+    const uint32_t votes = w.predicate(i.op[2]) ^ (i.aux[2] ? ~0U : 0);
+    b.voters += static_cast<uint32_t>(__builtin_popcount(lanes));
+    b.votes += static_cast<uint32_t>(__builtin_popcount(votes & lanes));
+  }
+  w.block->arrive(w, i, id, w.u32(i.op[1])[l], i.aux[0] != 0);
 }
 
-// aux[1]: 1 popc, 2 and, 3 or. op: id, count, the predicate, then the result.
+void build_warp_barrier(Decoder& d) {
+  if (!d.take("sync")) d.unknown();
+  d.in.flow = Flow::kConverge;
+  d.in.mask_op = 0;
+  d.src(0, Type::kB32);
+  d.emit(&nothing);
+}
+
 void build_barrier(Decoder& d) {
   d.take("cta");
   const std::string what = d.next();
-  d.in.kind = Switch::kBarrier;
-  if (what == "warp") {
-    if (!d.take("sync")) d.unknown();
-    d.in.flow = Flow::kConverge;
-    d.in.mask_op = 0;
-    d.src(size_t{0}, Type::kB32);
-    return d.emit(&nothing);
-  }
+  d.in.removable = true;
+  if (what == "warp") return build_warp_barrier(d);
   d.in.flow = Flow::kBarrier;
-  if (what == "sync" || what == "arrive") {
-    d.take("aligned");
-    d.in.aux[0] = what == "sync";
-    d.src(size_t{0}, Type::kB32);
-    if (d.operands() > 1) {
-      d.src(1, Type::kB32);
-    } else {
-      d.constant(0, Type::kB32);
-    }
-    return d.emit(&at_barrier);
+  d.in.aux[0] = what != "arrive";
+  const bool votes = what == "red";
+  if (votes) {
+    d.in.aux[1] = d.take("popc")  ? kVotesCount
+                  : d.take("and") ? kVotesAll
+                  : d.take("or")  ? kVotesAny
+                                  : uint32_t{0};
+    if (d.in.aux[1] == 0) d.unknown();
+    d.in.removable = false;  // it would leave no result
+  } else if (what != "sync" && what != "arrive") {
+    d.unknown();
   }
-  if (what != "red") d.unknown();
-  d.in.aux[0] = 1;
-  d.in.aux[1] = d.take("popc") ? 1 : d.take("and") ? 2 : d.take("or") ? 3 : 0;
-  if (d.in.aux[1] == 0) d.unknown();
   d.take("aligned");
-  const Type t = d.type();
-  const size_t last = d.operands() - 1;
-  d.src(1, Type::kB32);
-  if (last == 3) {
-    d.src(2, Type::kB32);
+  // [result,] id [, count] [, predicate]
+  const size_t id = votes ? 1 : 0, count = d.operands() - (votes ? 1 : 0) - id - 1;
+  d.src(id, Type::kB32);
+  if (count > 0) {
+    d.src(id + 1, Type::kB32);
   } else {
     d.constant(0, Type::kB32);
   }
-  Operand p = d.operand(last);
-  d.in.aux[2] = p.negated;
-  p.negated = false;
-  d.src(p, Type::kPred);
-  d.dst(size_t{0}, t);
+  if (votes) {
+    const Type t = d.type();
+    d.in.aux[2] = d.src_predicate(d.operands() - 1);
+    d.dst(size_t{0}, t);
+  }
   d.emit(&at_barrier);
 }
 
 void fence_proxy(Warp& w, const Instr&, uint32_t) { w.proxy_fence = ++w.block->grid->clock; }
 
+// Memory has one order here, so only the fence between the proxies has an effect.
 void build_fence(Decoder& d) {
   if (d.take("proxy")) {
-    if (d.take("async")) {
-      d.take("shared::cta");
-      d.take("global");
-      d.in.kind = Switch::kWait;
-      return d.emit(&fence_proxy);
-    }
-    d.unknown();
+    if (!d.take("async")) d.unknown();
+    d.take("shared::cta");
+    d.take("global");
+    d.in.removable = true;
+    return d.emit(&fence_proxy);
   }
   while (d.take("sc") || d.take("acq_rel") || d.take("acquire") || d.take("release") ||
          d.take("cta") || d.take("cluster") || d.take("gpu") || d.take("sys") ||

@@ -230,7 +230,9 @@ void build_cvta(Decoder& d) {
     window = kSharedWindow;
   } else if (space == "param") {
     window = kParamWindow;
-  } else if (space != "global") {
+  } else if (space == "local") {
+    window = kLocalWindow;
+  } else if (space != "global" && space != "const") {
     d.unknown();
   }
   d.dst(0, t);

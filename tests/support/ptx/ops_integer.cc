@@ -269,14 +269,13 @@ void build_same(Decoder& d) {
 
 template <typename F>
 void predicates(Warp& w, const Instr& i, uint32_t lanes) {
-  uint32_t& p = w.predicate(i.op[0]);
   uint32_t r = 0;
   if constexpr (std::is_same_v<F, Not>) {
     r = ~w.predicate(i.op[1]);
   } else {
     r = F()(w.predicate(i.op[1]), w.predicate(i.op[2]));
   }
-  p = (p & ~lanes) | (r & lanes);
+  w.set_predicate(i.op[0], lanes, r);
 }
 
 template <typename F, int kSources>

@@ -9,12 +9,6 @@
 namespace deltad::ptx {
 namespace {
 
-uint64_t address_of(Warp& w, const Instr& i, uint32_t place, int l) {
-  uint64_t a = (i.aux[3] ? w.u64(place)[l] : w.u32(place)[l]) + static_cast<uint64_t>(i.imm);
-  if (a >= kSharedWindow) a -= kSharedWindow;
-  return a;
-}
-
 // aux[0]: transposed. n matrices of 8 × 8 elements of 16 bits; lane 8m + r holds the address of row
 // r of matrix m.
 void load_matrix(Warp& w, const Instr& i, uint32_t) {
@@ -23,7 +17,7 @@ void load_matrix(Warp& w, const Instr& i, uint32_t) {
     const uint8_t* rows[8];
     for (uint32_t r = 0; r < 8; ++r) {
       const int lane = static_cast<int>(8 * m + r);
-      const uint64_t a = address_of(w, i, i.op[i.n], lane);
+      const uint64_t a = to_shared(address_of(w, i, 0, lane));
       if (a % 16 != 0) w.fault(i, "misaligned row", lane);
       rows[r] = shared_at(w, i, a, 16, lane);
     }
@@ -49,7 +43,7 @@ void store_matrix(Warp& w, const Instr& i, uint32_t) {
         const uint32_t row = i.aux[0] ? l % 4 * 2 + h : l / 4,
                        column = i.aux[0] ? l / 4 : l % 4 * 2 + h;
         const int lane = static_cast<int>(8 * m + row);
-        const uint64_t a = address_of(w, i, i.op[i.n], lane);
+        const uint64_t a = to_shared(address_of(w, i, 0, lane));
         if (a % 16 != 0) w.fault(i, "misaligned row", lane);
         const auto half = static_cast<uint16_t>(v >> (16 * h));
         std::memcpy(shared_for_write(w, i, a + 2 * column, 2, lane), &half, 2);

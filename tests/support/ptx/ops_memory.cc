@@ -47,55 +47,73 @@ uint8_t* global_for_write(Warp& w, const Instr& i, uint64_t address, uint32_t by
 
 namespace {
 
-enum Space : uint32_t { kGeneric, kGlobal, kShared, kParam };
+enum Space : uint32_t { kGeneric, kGlobal, kShared, kParam, kLocal };
 
 const uint8_t* params_at(Warp& w, const Instr& i, uint64_t address, uint32_t bytes, int lane) {
   const std::vector<uint8_t>& p = w.block->grid->params;
-  if (address + bytes > p.size())
+  if (address + bytes > p.size()) {
     w.fault(i,
             "the parameters have " + std::to_string(p.size()) + " bytes, access at " +
                 std::to_string(address),
             lane);
+  }
   return p.data() + address;
 }
 
-const uint8_t* readable(Warp& w, const Instr& i, Space space, uint64_t a, uint32_t bytes,
-                        int lane) {
-  if (a % std::bit_floor(bytes) != 0) w.fault(i, "misaligned address " + std::to_string(a), lane);
-  if (space == kGeneric && a >= kParamWindow) {
-    space = a >= kSharedWindow ? kShared : kParam;
-    a -= space == kShared ? kSharedWindow : kParamWindow;
+uint8_t* local_at(Warp& w, const Instr& i, uint64_t address, uint32_t bytes, int lane) {
+  const uint64_t size = w.local.size() / 32;
+  if (address + bytes > size || address + bytes < address) {
+    w.fault(i,
+            "local memory has " + std::to_string(size) + " bytes, access to " +
+                std::to_string(bytes) + " at " + std::to_string(address),
+            lane);
   }
-  switch (space) {
+  return w.local.data() + static_cast<uint64_t>(lane) * size + address;
+}
+
+// Checks the alignment; tells what space a generic address lies in.
+Space resolve(Warp& w, const Instr& i, uint64_t& a, uint32_t bytes, int lane) {
+  if (a % std::bit_floor(bytes) != 0) w.fault(i, "misaligned address " + std::to_string(a), lane);
+  const auto space = static_cast<Space>(i.aux[0]);
+  if (space != kGeneric || a < kLocalWindow) return space == kGeneric ? kGlobal : space;
+  const uint64_t window = a >= kSharedWindow  ? kSharedWindow
+                          : a >= kParamWindow ? kParamWindow
+                                              : kLocalWindow;
+  a -= window;
+  return window == kSharedWindow ? kShared : window == kParamWindow ? kParam : kLocal;
+}
+
+const uint8_t* readable(Warp& w, const Instr& i, uint64_t a, uint32_t bytes, int lane) {
+  switch (resolve(w, i, a, bytes, lane)) {
     case kShared:
       return shared_at(w, i, a, bytes, lane);
     case kParam:
       return params_at(w, i, a, bytes, lane);
+    case kLocal:
+      return local_at(w, i, a, bytes, lane);
     default:
       return global_at(w, i, a, bytes, lane);
   }
 }
 
-uint8_t* writable(Warp& w, const Instr& i, Space space, uint64_t a, uint32_t bytes, int lane) {
-  if (a % std::bit_floor(bytes) != 0) w.fault(i, "misaligned address " + std::to_string(a), lane);
-  if (space == kGeneric && a >= kSharedWindow) {
-    space = kShared;
-    a -= kSharedWindow;
+uint8_t* writable(Warp& w, const Instr& i, uint64_t a, uint32_t bytes, int lane) {
+  switch (resolve(w, i, a, bytes, lane)) {
+    case kShared:
+      return shared_for_write(w, i, a, bytes, lane);
+    case kParam:
+      w.fault(i, "parameters are read only", lane);
+    case kLocal:
+      return local_at(w, i, a, bytes, lane);
+    default:
+      return global_for_write(w, i, a, bytes, lane);
   }
-  if (space == kShared) return shared_for_write(w, i, a, bytes, lane);
-  return global_for_write(w, i, a, bytes, lane);
-}
-
-uint64_t address_of(Warp& w, const Instr& i, uint32_t place, int l) {
-  return (i.aux[3] ? w.u64(place)[l] : w.u32(place)[l]) + static_cast<uint64_t>(i.imm);
 }
 
 // n values of type M to registers of 32 or 64 bits. aux[0]: the space.
 template <typename M, typename S>
 void load(Warp& w, const Instr& i, uint32_t lanes) {
   for_lanes(lanes, [&](int l) {
-    const uint64_t a = address_of(w, i, i.op[i.n], l);
-    const uint8_t* p = readable(w, i, static_cast<Space>(i.aux[0]), a, i.n * sizeof(M), l);
+    const uint8_t* p = readable(w, i, address_of(w, i, 0, l), i.n * sizeof(M), l);
     for (uint32_t e = 0; e < i.n; ++e) {
       M v;
       std::memcpy(&v, p + e * sizeof(M), sizeof v);
@@ -107,10 +125,9 @@ void load(Warp& w, const Instr& i, uint32_t lanes) {
 template <typename M, typename S>
 void store(Warp& w, const Instr& i, uint32_t lanes) {
   for_lanes(lanes, [&](int l) {
-    const uint64_t a = address_of(w, i, i.op[0], l);
-    uint8_t* p = writable(w, i, static_cast<Space>(i.aux[0]), a, i.n * sizeof(M), l);
+    uint8_t* p = writable(w, i, address_of(w, i, 0, l), i.n * sizeof(M), l);
     for (uint32_t e = 0; e < i.n; ++e) {
-      const auto v = static_cast<M>(slots<S>(w, i.op[1 + e])[l]);
+      const auto v = static_cast<M>(slots<S>(w, i.op[e])[l]);
       std::memcpy(p + e * sizeof(M), &v, sizeof v);
     }
   });
@@ -161,12 +178,14 @@ struct Form {
 Form form(Decoder& d) {
   Form f;
   for (bool more = true; more;) {
-    if (d.take("global")) {
+    if (d.take("global") || d.take("const")) {
       f.space = kGlobal;
     } else if (d.take("shared") || d.take("shared::cta") || d.take("shared::cluster")) {
       f.space = kShared;
     } else if (d.take("param") || d.take("param::entry")) {
       f.space = kParam;
+    } else if (d.take("local")) {
+      f.space = kLocal;
     } else {
       more = hint(d);
     }

@@ -15,8 +15,7 @@ void move(Warp& w, const Instr& i, uint32_t lanes) {
 }
 
 void move_predicate(Warp& w, const Instr& i, uint32_t lanes) {
-  uint32_t& d = w.predicate(i.op[0]);
-  d = (d & ~lanes) | (w.predicate(i.op[1]) & lanes);
+  w.set_predicate(i.op[0], lanes, w.predicate(i.op[1]));
 }
 
 // A vector of n parts into one register, or back. aux[0]: bits of a part.
@@ -164,12 +163,8 @@ void compare(Warp& w, const Instr& i, uint32_t lanes) {
     r = combine(r);
     not_r = combine(not_r);
   }
-  uint32_t& p = w.predicate(i.op[0]);
-  p = (p & ~lanes) | (r & lanes);
-  if (i.aux[2]) {
-    uint32_t& q = w.predicate(i.op[1]);
-    q = (q & ~lanes) | (not_r & lanes);
-  }
+  w.set_predicate(i.op[0], lanes, r);
+  if (i.aux[2]) w.set_predicate(i.op[1], lanes, not_r);
 }
 
 void build_setp(Decoder& d) {
@@ -187,10 +182,7 @@ void build_setp(Decoder& d) {
   d.src(1, t);
   d.src(2, t);
   if (d.in.aux[1] != 0) {
-    Operand c = d.operand(3);
-    d.in.aux[3] = c.negated;
-    c.negated = false;
-    d.src(c, Type::kPred);
+    d.in.aux[3] = d.src_predicate(3);
   }
   if (t == Type::kF32) return d.emit(&compare<Plain<float>>);
   if (t == Type::kF64) return d.emit(&compare<Plain<double>>);

@@ -45,8 +45,7 @@ void shuffle(Warp& w, const Instr& i, uint32_t lanes) {
     d[l] = in[j];
     taken |= uint32_t{inside} << l;
   });
-  uint32_t& p = w.predicate(i.op[1]);
-  p = (p & ~lanes) | (taken & lanes);
+  w.set_predicate(i.op[1], lanes, taken);
 }
 
 void converge(Decoder& d, size_t mask_operand) {
@@ -71,7 +70,7 @@ void build_shfl(Decoder& d) {
   d.emit(&shuffle);
 }
 
-enum Vote : uint32_t { kAll, kAny, kUni, kBallot };
+enum Poll : uint32_t { kAll, kAny, kUni, kBallot };
 
 // op: d, the predicate. aux[1]: negated.
 void vote(Warp& w, const Instr& i, uint32_t lanes) {
@@ -84,22 +83,18 @@ void vote(Warp& w, const Instr& i, uint32_t lanes) {
   const bool r = i.aux[0] == kAll   ? set == lanes
                  : i.aux[0] == kAny ? set != 0
                                     : set == 0 || set == lanes;
-  uint32_t& p = w.predicate(i.op[0]);
-  p = (p & ~lanes) | (r ? lanes : 0);
+  w.set_predicate(i.op[0], lanes, r ? ~0U : 0);
 }
 
 void build_vote(Decoder& d) {
   if (!d.take("sync")) d.unknown();
   const std::string mode = d.next();
-  static const std::map<std::string, Vote> modes = {
+  static const std::map<std::string, Poll> modes = {
       {"all", kAll}, {"any", kAny}, {"uni", kUni}, {"ballot", kBallot}};
   if (!modes.contains(mode)) d.unknown();
   d.in.aux[0] = modes.at(mode);
   d.dst(size_t{0}, d.type());
-  Operand p = d.operand(1);
-  d.in.aux[1] = p.negated;
-  p.negated = false;
-  d.src(p, Type::kPred);
+  d.in.aux[1] = d.src_predicate(1);
   d.in.n = 2;
   converge(d, 2);
   d.emit(&vote);
@@ -194,8 +189,7 @@ void build_redux(Decoder& d) {
 void elect(Warp& w, const Instr& i, uint32_t lanes) {
   const int leader = __builtin_ctz(lanes);
   for_lanes(lanes, [&](int l) { w.u32(i.op[0])[l] = static_cast<uint32_t>(leader); });
-  uint32_t& p = w.predicate(i.op[1]);
-  p = (p & ~lanes) | (1U << leader);
+  w.set_predicate(i.op[1], lanes, 1U << leader);
 }
 
 void build_elect(Decoder& d) {

@@ -1,7 +1,7 @@
 #include "support/ptx/parser.h"
 
 #include <cctype>
-#include <charconv>
+#include <cstring>
 #include <optional>
 #include <string_view>
 
@@ -59,7 +59,7 @@ std::vector<std::string> split(const std::string& s) {
 uint32_t type_bytes(const std::string& type) {
   if (type == ".pred") return 1;
   const size_t digit = type.find_first_of("0123456789");
-  if (digit == std::string::npos) throw Fault("type " + type + " is not known");
+  if (digit == std::string::npos) throw Fault{.what = "type " + type + " is not known"};
   return static_cast<uint32_t>(std::stoul(type.substr(digit))) / 8;
 }
 
@@ -89,6 +89,8 @@ class Parser {
         continue;
       } else if (w == ".entry") {
         entry();
+      } else if (w == ".const" || w == ".global") {
+        table(until(';'));
       } else if (w == ".shared") {
         const auto [name, v] = variable(until(';'));
         if (v.bytes != 0) fail("static .shared outside a kernel is not supported: " + name);
@@ -107,7 +109,7 @@ class Parser {
   };
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw Fault("PTX line " + std::to_string(line()) + ": " + what);
+    throw Fault{.what = what, .line = line()};
   }
   int line() const {
     while (counted_ < std::min(at_, text_.size())) line_ += text_[counted_++] == '\n';
@@ -150,7 +152,9 @@ class Parser {
           wants_alignment = false;
         } else if (token == ".align") {
           wants_alignment = true;
-        } else if (token == ".param" || token == ".ptr" || token == ".global") {
+        } else if (token == ".ptr") {
+          break;  // what it points to is of no concern
+        } else if (token == ".param") {
         } else if (token[0] == '.') {
           element = type_bytes(token);
         } else {
@@ -169,6 +173,37 @@ class Parser {
     return {name, v};
   }
 
+  // ".align 4 .b8 name[16] = {1, 0, 0, 128}"; values left out are zeros.
+  void table(const std::string& s) {
+    const size_t equals = s.find('=');
+    const auto [name, v] = variable(s.substr(0, equals));
+    std::vector<uint64_t>& words = out_.tables[name];
+    words.assign((v.bytes + 7) / 8, 0);
+    if (equals == std::string::npos) return;
+    const size_t open = s.find('{', equals);
+    const std::string list = open == std::string::npos
+                                 ? s.substr(equals + 1)
+                                 : s.substr(open + 1, s.rfind('}') - open - 1);
+    const uint32_t element = element_bytes(s);
+    auto* bytes = reinterpret_cast<unsigned char*>(words.data());
+    size_t at = 0;
+    for (const std::string& item : split(list)) {
+      const auto n = number(item);
+      if (!n) fail("the table " + name + " holds " + item + ", a number was expected");
+      if (at + element > v.bytes) fail("the table " + name + " has too many values");
+      std::memcpy(bytes + at, &*n, element);
+      at += element;
+    }
+  }
+  // The first type in a declaration.
+  static uint32_t element_bytes(const std::string& s) {
+    for (size_t dot = s.find('.'); dot != std::string::npos; dot = s.find('.', dot + 1)) {
+      const std::string type = s.substr(dot, s.find_first_of(" \t", dot) - dot);
+      if (type != ".align" && type != ".param" && type != ".local") return type_bytes(type);
+    }
+    throw Fault{.what = "no type in: " + s};
+  }
+
   static uint32_t place(uint32_t& end, Function::Variable& v) {
     v.offset = (end + v.alignment - 1) / v.alignment * v.alignment;
     end = v.offset + v.bytes;
@@ -182,8 +217,8 @@ class Parser {
     if (text_[at_] == '(') {
       ++at_;
       for (const std::string& s : split(until(')'))) {
-        if (s.find(".ptr") != std::string::npos) fail(".ptr parameters are not supported: " + s);
         auto [name, v] = variable(s);
+        if (s.find(".ptr") != std::string::npos) name = s.substr(s.find_last_of(" \t") + 1);
         place(f_.param_bytes, v);
         f_.params[name] = v;
       }
@@ -216,6 +251,8 @@ class Parser {
     f_.registers.clear();
     f_.shared.clear();
     f_.static_shared = 0;
+    f_.local.clear();
+    f_.local_bytes = 0;
     statements();
     out_.functions[f_.name] = std::move(f_);
   }
@@ -263,7 +300,13 @@ class Parser {
       f_.shared[name] = v;
       return;
     }
-    if (s.rfind(".pragma", 0) == 0 || s.rfind(".loc", 0) == 0) return;
+    if (s.rfind(".local", 0) == 0) {
+      auto [name, v] = variable(s.substr(6));
+      place(f_.local_bytes, v);
+      f_.local[name] = v;
+      return;
+    }
+    if (s.rfind(".pragma", 0) == 0) return;
     if (s[0] == '.') fail("directive is not known: " + s);
     Statement st;
     st.line = at_line;

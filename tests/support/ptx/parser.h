@@ -4,17 +4,12 @@
 
 #include <cstdint>
 #include <map>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
-namespace deltad::ptx {
+#include "support/ptx/run.h"
 
-// What stops a kernel: bad PTX, an unknown instruction, a forbidden access, a deadlock.
-class Fault : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
+namespace deltad::ptx {
 
 struct Operand {
   enum class Kind { kRegister, kImmediate, kSymbol, kAddress, kVector, kPair, kSink };
@@ -49,6 +44,8 @@ struct Function {
   uint32_t param_bytes = 0;
   std::map<std::string, Variable> shared;  // static; offsets from the block's base
   uint32_t static_shared = 0;
+  std::map<std::string, Variable> local;  // offsets from the thread's base
+  uint32_t local_bytes = 0;
   uint32_t max_threads = 0;  // .maxntid or .reqntid; 0: not said
   std::vector<Statement> code;
   std::map<std::string, int> labels;  // by unique name
@@ -58,9 +55,11 @@ struct ModuleText {
   std::string target;                             // "sm_90a"
   std::map<std::string, Function> functions;      // kernels by name
   std::map<std::string, uint32_t> extern_shared;  // name → alignment
+  // .const and .global tables, with their values. Kernels may read them only.
+  std::map<std::string, std::vector<uint64_t>> tables;
 };
 
-// Throws Fault.
+// Throws Fault, as decoding and running do; run.h catches.
 ModuleText parse(const std::string& text);
 
 }  // namespace deltad::ptx

@@ -1,0 +1,95 @@
+// The interpreter's interface: load a module's PTX, run a kernel's grid on registered memory. What
+// goes wrong comes back as a Fault that names the instruction, its line and the thread. One thread
+// at a time.
+//
+// Threads of a block are scheduled in an order of choice. A warp's lanes diverge and meet again;
+// instructions of the whole warp run when the lanes that take part have arrived. Asynchronous
+// copies and products land as late as the program allows (or early, or by chance); until then their
+// destination is poisoned, as shared memory is at the start.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "support/ptx/memory.h"
+
+namespace deltad::ptx {
+
+struct Grid;
+struct Kernel;
+struct ModuleText;
+
+struct Dim3 {
+  uint32_t x = 1, y = 1, z = 1;
+  uint64_t count() const { return uint64_t{x} * y * z; }
+};
+
+// What stops a kernel: bad PTX, an unknown instruction, a forbidden access, a deadlock.
+struct Fault {
+  std::string what = {};
+  std::string instruction = {};  // as written; empty: not about one
+  int line = 0;                  // of the PTX text
+  std::string kernel = {};
+  std::string thread = {};  // "block (0,0,0) thread (5,0,0)"; empty: before any ran
+  std::string text() const;
+};
+
+enum class Arrival { kLate, kEarly, kRandom };  // of asynchronous copies and products
+enum class Order { kFifo, kLifo, kRandom };     // of warps, blocks and copies in flight
+
+// One instruction made weaker, to see whether a test notices.
+struct Mutation {
+  enum class Kind {
+    kSkip,    // a barrier or a wait does nothing
+    kAlways,  // a guarded instruction runs whatever its guard says
+    kNever,   // a conditional branch forward (around a bounds-checked part) is not taken
+  };
+  Kind kind = Kind::kSkip;
+  int instruction = -1;  // index in the kernel
+  std::string text;      // "line 12: bar.sync 0 (skipped)"
+};
+
+struct Options {
+  Order order = Order::kFifo;
+  Arrival arrival = Arrival::kLate;
+  uint64_t seed = 1;
+  uint32_t resident_blocks = 1;            // blocks that run interleaved
+  std::vector<uint64_t> only_blocks = {};  // indices x + y·grid.x + …; empty: all
+  std::optional<Mutation> mutation = {};
+  uint64_t max_steps = 400'000'000;  // warp instructions; a kernel that needs more hangs
+};
+
+// What one run did.
+struct Outcome {
+  std::optional<Fault> fault;
+  uint64_t steps = 0;              // warp instructions
+  std::vector<uint64_t> executed;  // the same for each instruction of the kernel
+};
+
+class Module {
+ public:
+  static Result<std::unique_ptr<Module>> load(const std::string& text);
+  ~Module();
+
+  const std::string& target() const;  // "sm_90a"
+  std::vector<std::string> kernels() const;
+  // `params`: the bytes of the kernel's parameters, laid out as in C. A kernel with an instruction
+  // that the interpreter does not know does not start.
+  Outcome run(const std::string& kernel, Dim3 grid, Dim3 block, uint32_t dynamic_shared,
+              std::span<const std::byte> params, Memory& memory, const Options& options = {});
+  // Everything that can be weakened in a kernel.
+  Result<std::vector<Mutation>> mutations(const std::string& kernel);
+
+ private:
+  Module();
+  const Kernel& decoded(const std::string& kernel);  // throws Fault
+  std::unique_ptr<ModuleText> text_;
+  std::vector<std::unique_ptr<Kernel>> decoded_;
+};
+
+}  // namespace deltad::ptx

@@ -1,0 +1,44 @@
+// Loads the PTX of a test kernel and runs it; params in order, laid out as in C.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include "support/ptx/run.h"
+
+namespace deltad::ptx {
+
+inline const char* const kArchitectures[] = {"sm_80", "sm_90a", "sm_100"};
+
+inline std::unique_ptr<Module> load_file(const std::string& path) {
+  std::ifstream in(path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  auto m = Module::load(text.str());
+  EXPECT_TRUE(m.ok()) << path << ": " << m.status().message();
+  return m.ok() ? std::move(m.value()) : nullptr;
+}
+
+inline std::unique_ptr<Module> load_test_kernels(const std::string& arch, const std::string& file) {
+  return load_file(std::string(DELTAD_TEST_PTX) + "/" + arch + "/" + file + ".ptx");
+}
+
+template <typename... T>
+std::vector<std::byte> params(const T&... values) {
+  std::vector<std::byte> bytes;
+  auto add = [&](const auto& v) {
+    const auto* p = reinterpret_cast<const std::byte*>(&v);
+    bytes.resize((bytes.size() + alignof(decltype(v)) - 1) / sizeof(v) * sizeof(v));
+    bytes.insert(bytes.end(), p, p + sizeof v);
+  };
+  (add(values), ...);
+  return bytes;
+}
+
+inline std::string message(const Outcome& o) { return o.fault ? o.fault->text() : "no fault"; }
+
+}  // namespace deltad::ptx
