@@ -98,4 +98,10 @@ void Block::require_proxy_fence(Warp& w, const Instr& i, uint64_t address, uint3
   }
 }
 
+void Block::forget_generic_writes(uint64_t address, uint32_t bytes) {
+  for (uint64_t a = address / 16; a <= (address + bytes - 1) / 16; ++a) {
+    generic_writes[a] = {0, nullptr};
+  }
+}
+
 }  // namespace deltad::ptx

@@ -33,6 +33,7 @@ const Builders& builders() {
     add_control_ops(b);
     add_warp_ops(b);
     add_matrix_ops(b);
+    add_wgmma_ops(b);
     return b;
   }();
   return all;

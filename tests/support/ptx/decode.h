@@ -100,6 +100,7 @@ void add_mbarrier_ops(Builders&);
 void add_control_ops(Builders&);
 void add_warp_ops(Builders&);
 void add_matrix_ops(Builders&);
+void add_wgmma_ops(Builders&);
 
 // Throws Fault.
 Kernel decode(const ModuleText& module, const std::string& name);

@@ -83,6 +83,7 @@ struct CopyIn {  // into shared memory: cp.async, one lane's; or a bulk copy
   uint32_t to = 0, bytes = 0, filled = 0;  // filled: read; the rest becomes zeros
   uint64_t from = 0;
   const Instr* by = nullptr;
+  bool bulk = false;  // by the asynchronous proxy
 };
 
 // Lands some time after it was issued: copies, then what they tell an mbarrier.
@@ -93,6 +94,17 @@ struct Pending {
   uint32_t bytes = 0;  // complete_tx
   uint32_t arrivals = 0;
   const Instr* by = nullptr;
+};
+
+// wgmma in flight: one warp's rows. The sums lie here, not in the registers, until the wait.
+struct Product {
+  using Rows = std::vector<std::array<uint32_t, 8>>;
+  void (*multiply)(Product&, const Rows& a, const Rows& b) = nullptr;
+  const Instr* by = nullptr;
+  uint64_t a = 0, b = 0;  // descriptors
+  Rows a_rows = {};       // from registers, instead of a descriptor
+  bool accumulates = true;
+  std::vector<uint32_t> sums = {};  // as the registers held them; empty: those of a product before
 };
 
 struct BulkStore {
@@ -128,6 +140,7 @@ struct Block {
   void advance_if_complete(MBarrier& m);
   // The asynchronous proxy reads or overwrites these bytes: generic stores to them need a fence.
   void require_proxy_fence(Warp& w, const Instr& i, uint64_t address, uint32_t bytes, int lane);
+  void forget_generic_writes(uint64_t address, uint32_t bytes);
   uint32_t live_warps() const;
 };
 
@@ -150,6 +163,9 @@ struct Warp {
   std::array<std::vector<BulkStore>, 32> stores;
   std::array<std::vector<uint32_t>, 32> store_groups;
   uint64_t proxy_fence = 0;  // time of the last fence.proxy.async
+  std::vector<Product> products;
+  std::vector<uint32_t> product_groups;  // ends of committed groups in products
+  bool products_fenced = false;          // wgmma.fence since the registers were last in our hands
 
   enum class Turn { kProgress, kStuck, kEnded };
   Turn run(uint32_t quantum);
@@ -213,7 +229,7 @@ inline uint64_t address_of(Warp& w, const Instr& i, size_t which, int lane) {
   return (a.wide ? w.u64(a.place)[lane] : w.u32(a.place)[lane]) + static_cast<uint64_t>(a.offset);
 }
 
-void land(Warp& w, const CopyIn& c);  // ops_copy.cc
+void land(Warp& w, const CopyIn& c);
 
 // "%tid.x" → how to compute it; null: not known. (special.cc)
 SpecialRegister special_register(const std::string& name);

@@ -8,7 +8,8 @@
 namespace deltad::ptx {
 
 void land(Warp& w, const CopyIn& c) {
-  uint8_t* to = shared_at(w, *c.by, c.to, c.bytes, -1);
+  uint8_t* to = c.bulk ? shared_at(w, *c.by, c.to, c.bytes, -1)
+                       : shared_for_write(w, *c.by, c.to, c.bytes, -1);
   std::memset(to, 0, c.bytes);
   if (c.filled > 0) std::memcpy(to, global_at(w, *c.by, c.from, c.filled, -1), c.filled);
 }
@@ -131,8 +132,9 @@ void bulk_load(Warp& w, const Instr& i, uint32_t lanes) {
     global_at(w, i, from, bytes, l);
     poison(shared_at(w, i, to, bytes, l), bytes);
     b.require_proxy_fence(w, i, to, bytes, l);
+    b.forget_generic_writes(to, bytes);
     b.pending.push_back({.warp = &w,
-                         .copies = {{static_cast<uint32_t>(to), bytes, bytes, from, &i}},
+                         .copies = {{static_cast<uint32_t>(to), bytes, bytes, from, &i, true}},
                          .mbarrier = static_cast<uint32_t>(mbarrier),
                          .bytes = bytes,
                          .by = &i});

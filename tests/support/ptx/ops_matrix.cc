@@ -4,7 +4,7 @@
 #include <array>
 
 #include "support/ptx/lanes.h"
-#include "support/ptx/minifloat.h"
+#include "support/ptx/tensor_elements.h"
 
 namespace deltad::ptx {
 namespace {
@@ -72,25 +72,6 @@ void build_rows(Decoder& d) {
     d.emit(&load_matrix);
   }
 }
-
-// Elements of a word, and how products add up.
-struct BrainElements {
-  static constexpr int kPerWord = 2;
-  static float get(uint32_t word, int e) { return bf16_to_float(word >> (16 * e) & 0xffff); }
-};
-struct HalfElements {
-  static constexpr int kPerWord = 2;
-  static float get(uint32_t word, int e) { return f16_to_float(word >> (16 * e) & 0xffff); }
-};
-struct TensorFloat {
-  static constexpr int kPerWord = 1;
-  static float get(uint32_t word, int) { return std::bit_cast<float>(word & 0xffffe000U); }
-};
-template <typename T>
-struct Bytes {
-  static constexpr int kPerWord = 4;
-  static int32_t get(uint32_t word, int e) { return static_cast<T>(word >> (8 * e)); }
-};
 
 template <int kWords>
 struct Fragments {

@@ -43,13 +43,6 @@ class Basic : public testing::TestWithParam<const char*> {
 };
 INSTANTIATE_TEST_SUITE_P(Architecture, Basic, testing::ValuesIn(kArchitectures));
 
-std::vector<Options> schedules() {
-  return {{.order = Order::kFifo},
-          {.order = Order::kLifo, .resident_blocks = 2},
-          {.order = Order::kRandom, .seed = 1, .resident_blocks = 3},
-          {.order = Order::kRandom, .seed = 2}};
-}
-
 TEST_P(Basic, AddsVectorsWithinBounds) {
   std::vector<float> a(100), b(100), out(100, -1);
   for (float& x : a) x = static_cast<float>(random_() % 1000) * 0.37F;
