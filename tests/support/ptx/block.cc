@@ -1,7 +1,7 @@
 // What a block's warps share: barriers, mbarriers, copies in flight, shared memory.
 #include <utility>
 
-#include "support/ptx/machine.h"
+#include "tests/support/ptx/machine.h"
 
 namespace deltad::ptx {
 

@@ -1,4 +1,4 @@
-#include "support/ptx/decode.h"
+#include "tests/support/ptx/decode.h"
 
 #include <algorithm>
 #include <utility>

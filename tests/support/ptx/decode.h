@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "support/ptx/machine.h"
+#include "tests/support/ptx/machine.h"
 
 namespace deltad::ptx {
 

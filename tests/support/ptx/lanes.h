@@ -5,7 +5,7 @@
 #include <bit>
 #include <type_traits>
 
-#include "support/ptx/decode.h"
+#include "tests/support/ptx/decode.h"
 
 namespace deltad::ptx {
 

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "support/ptx/memory.h"
-#include "support/ptx/parser.h"
-#include "support/ptx/run.h"
+#include "tests/support/ptx/memory.h"
+#include "tests/support/ptx/parser.h"
+#include "tests/support/ptx/run.h"
 
 namespace deltad::ptx {
 
@@ -197,9 +197,9 @@ struct Grid {
   Options options;
   std::mt19937_64 random;
   uint64_t steps = 0;
-  uint64_t events = 0;             // what may let a waiting warp go on
-  uint64_t clock = 0;              // counts writes and fences, for their order
-  std::vector<uint64_t> executed;  // per instruction, by warps
+  uint64_t events = 0;                      // what may let a waiting warp go on
+  uint64_t clock = 0;                       // counts writes and fences, for their order
+  std::vector<uint64_t> executed, refused;  // as in Outcome
 
   bool mutated(Mutation::Kind kind, int pc) const {
     return options.mutation && options.mutation->instruction == pc &&

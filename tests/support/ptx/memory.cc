@@ -1,4 +1,4 @@
-#include "support/ptx/memory.h"
+#include "tests/support/ptx/memory.h"
 
 namespace deltad::ptx {
 

@@ -1,8 +1,8 @@
 // atom and red: read, change, write, one lane after the other.
 #include <algorithm>
 
-#include "support/ptx/lanes.h"
-#include "support/ptx/minifloat.h"
+#include "tests/support/ptx/lanes.h"
+#include "tests/support/ptx/minifloat.h"
 
 namespace deltad::ptx {
 namespace {

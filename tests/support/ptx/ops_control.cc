@@ -1,5 +1,5 @@
 // Branches, ends, barriers, fences, and what has no effect here.
-#include "support/ptx/decode.h"
+#include "tests/support/ptx/decode.h"
 
 namespace deltad::ptx {
 namespace {

@@ -1,6 +1,6 @@
 // cvt between all types and roundings; cvta between address spaces.
-#include "support/ptx/lanes.h"
-#include "support/ptx/minifloat.h"
+#include "tests/support/ptx/lanes.h"
+#include "tests/support/ptx/minifloat.h"
 
 namespace deltad::ptx {
 namespace {

@@ -3,7 +3,7 @@
 // may be.
 #include <algorithm>
 
-#include "support/ptx/lanes.h"
+#include "tests/support/ptx/lanes.h"
 
 namespace deltad::ptx {
 
@@ -147,6 +147,19 @@ void finish(Warp& w, const BulkStore& s) {
   std::memcpy(global_for_write(w, *s.by, s.to, s.bytes, -1), from, s.bytes);
 }
 
+// Two stores in flight to one place may land in any order.
+void check_overlap(Warp& w, const BulkStore& s, int lane) {
+  for (const Warp& other : w.block->warps) {
+    for (const auto& stores : other.stores) {
+      for (const BulkStore& t : stores) {
+        if (s.to < t.to + t.bytes && t.to < s.to + s.bytes) {
+          w.fault(*s.by, "another bulk store to the same bytes is in flight", lane);
+        }
+      }
+    }
+  }
+}
+
 // Addresses: to, from. op: bytes.
 void bulk_store(Warp& w, const Instr& i, uint32_t lanes) {
   for_lanes(lanes, [&](int l) {
@@ -157,6 +170,7 @@ void bulk_store(Warp& w, const Instr& i, uint32_t lanes) {
     global_for_write(w, i, to, bytes, l);
     w.block->require_proxy_fence(w, i, from, bytes, l);
     const BulkStore s{to, static_cast<uint32_t>(from), bytes, &i};
+    check_overlap(w, s, l);
     if (w.block->grid->lands_early()) {
       finish(w, s);
     } else {

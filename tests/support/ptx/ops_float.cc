@@ -3,7 +3,7 @@
 #include <cmath>
 #include <tuple>
 
-#include "support/ptx/lanes.h"
+#include "tests/support/ptx/lanes.h"
 
 namespace deltad::ptx {
 

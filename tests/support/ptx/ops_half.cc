@@ -1,6 +1,6 @@
 // Arithmetic of f16 and bf16, single and in pairs: exact in double, rounded once.
-#include "support/ptx/lanes.h"
-#include "support/ptx/minifloat.h"
+#include "tests/support/ptx/lanes.h"
+#include "tests/support/ptx/minifloat.h"
 
 namespace deltad::ptx {
 namespace {

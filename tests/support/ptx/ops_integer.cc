@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "support/ptx/lanes.h"
+#include "tests/support/ptx/lanes.h"
 
 namespace deltad::ptx {
 namespace {

@@ -3,8 +3,8 @@
 // g, word t + 4·i; element i of C is row g + 8·(i / 2), column 2t + i % 2.
 #include <array>
 
-#include "support/ptx/lanes.h"
-#include "support/ptx/tensor_elements.h"
+#include "tests/support/ptx/lanes.h"
+#include "tests/support/ptx/tensor_elements.h"
 
 namespace deltad::ptx {
 namespace {

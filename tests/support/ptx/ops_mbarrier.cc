@@ -1,6 +1,6 @@
 // mbarrier: barriers in shared memory that count arrivals and bytes. Their state lies beside the
 // shared memory, by address; the address's bytes stay poisoned.
-#include "support/ptx/lanes.h"
+#include "tests/support/ptx/lanes.h"
 
 namespace deltad::ptx {
 namespace {

@@ -1,8 +1,8 @@
 // ld and st in every address space and width, with their hints; the checks of an access.
 #include <bit>
 
-#include "support/ptx/decode.h"
-#include "support/ptx/lanes.h"
+#include "tests/support/ptx/decode.h"
+#include "tests/support/ptx/lanes.h"
 
 namespace deltad::ptx {
 

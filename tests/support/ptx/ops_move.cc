@@ -1,8 +1,8 @@
 // mov, selp, setp and set: values and predicates from place to place.
 #include <cmath>
 
-#include "support/ptx/lanes.h"
-#include "support/ptx/minifloat.h"
+#include "tests/support/ptx/lanes.h"
+#include "tests/support/ptx/minifloat.h"
 
 namespace deltad::ptx {
 namespace {

@@ -1,7 +1,7 @@
 // What lanes of a warp do together: shfl, vote, match, redux, elect, activemask.
 #include <algorithm>
 
-#include "support/ptx/lanes.h"
+#include "tests/support/ptx/lanes.h"
 
 namespace deltad::ptx {
 namespace {

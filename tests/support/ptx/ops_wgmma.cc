@@ -3,8 +3,8 @@
 // shared memory is read at the wait too. Every type's K is 32 bytes: 8 words a row.
 #include <algorithm>
 
-#include "support/ptx/lanes.h"
-#include "support/ptx/tensor_elements.h"
+#include "tests/support/ptx/lanes.h"
+#include "tests/support/ptx/tensor_elements.h"
 
 namespace deltad::ptx {
 namespace {

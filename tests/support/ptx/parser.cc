@@ -1,4 +1,4 @@
-#include "support/ptx/parser.h"
+#include "tests/support/ptx/parser.h"
 
 #include <cctype>
 #include <cstring>

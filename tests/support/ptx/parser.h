@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "support/ptx/run.h"
+#include "tests/support/ptx/run.h"
 
 namespace deltad::ptx {
 

@@ -1,11 +1,11 @@
 // Runs a grid: starts blocks, gives their warps turns in the chosen order, lands what is in flight
 // when nothing else can go on.
-#include "support/ptx/run.h"
+#include "tests/support/ptx/run.h"
 
 #include <algorithm>
 
-#include "support/ptx/decode.h"
-#include "support/ptx/machine.h"
+#include "tests/support/ptx/decode.h"
+#include "tests/support/ptx/machine.h"
 
 namespace deltad::ptx {
 namespace {
@@ -207,12 +207,14 @@ Outcome Module::run(const std::string& kernel, Dim3 grid, Dim3 block, uint32_t d
     g.options = options;
     g.random.seed(options.seed);
     g.executed.assign(k.code.size(), 0);
+    g.refused.assign(k.code.size(), 0);
     Scheduler(g).run();
   } catch (const Fault& f) {
     out.fault = f;
   }
   out.steps = g.steps;
   out.executed = std::move(g.executed);
+  out.refused = std::move(g.refused);
   return out;
 }
 

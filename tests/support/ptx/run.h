@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "support/ptx/memory.h"
+#include "tests/support/ptx/memory.h"
 
 namespace deltad::ptx {
 
@@ -68,7 +68,13 @@ struct Options {
 struct Outcome {
   std::optional<Fault> fault;
   uint64_t steps = 0;              // warp instructions
-  std::vector<uint64_t> executed;  // the same for each instruction of the kernel
+  std::vector<uint64_t> executed;  // the same for each instruction, where a lane's guard let it run
+  std::vector<uint64_t> refused;   // where the guard of a lane did not
+  // Whether the mutation would have changed anything in this run.
+  bool exercises(const Mutation& m) const {
+    const auto i = static_cast<size_t>(m.instruction);
+    return (m.kind == Mutation::Kind::kAlways ? refused : executed).at(i) > 0;
+  }
 };
 
 class Module {

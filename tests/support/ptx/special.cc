@@ -1,5 +1,5 @@
 // Special registers: what a thread knows about itself and its grid.
-#include "support/ptx/machine.h"
+#include "tests/support/ptx/machine.h"
 
 namespace deltad::ptx {
 namespace {

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "support/ptx/minifloat.h"
+#include "tests/support/ptx/minifloat.h"
 
 namespace deltad::ptx {
 

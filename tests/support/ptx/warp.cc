@@ -2,7 +2,7 @@
 // together.
 #include <limits>
 
-#include "support/ptx/machine.h"
+#include "tests/support/ptx/machine.h"
 
 namespace deltad::ptx {
 namespace {
@@ -140,6 +140,7 @@ Warp::Turn Warp::run(uint32_t quantum) {
     if (i.guard != Instr::kNoGuard && !g.mutated(Mutation::Kind::kAlways, pc)) {
       const uint32_t p = predicate(i.guard);
       lanes &= i.guard_negated ? ~p : p;
+      if (lanes != active) ++g.refused[static_cast<size_t>(pc)];
     }
     if (g.mutated(Mutation::Kind::kNever, pc)) lanes = 0;
     if (++g.steps > g.options.max_steps) {

@@ -4,8 +4,8 @@
 #include <random>
 #include <vector>
 
-#include "support/ptx/minifloat.h"
-#include "support/ptx/tests/ptx_run.h"
+#include "tests/support/ptx/minifloat.h"
+#include "tests/support/ptx/tests/ptx_run.h"
 
 namespace deltad::ptx {
 namespace {
@@ -17,22 +17,22 @@ class Hopper : public testing::Test {
     ASSERT_NE(module_, nullptr);
   }
   // "" or what is wrong.
-  std::string bulk_sum(const Options& options);
-  std::string product(const std::string& kernel, uint32_t mode, const Options& options);
+  std::string bulk_sum(const Options& options, Outcome& o);
+  std::string product(const std::string& kernel, uint32_t mode, const Options& options, Outcome& o);
 
   std::unique_ptr<Module> module_;
   std::mt19937 random_{7};
 };
 
-std::string Hopper::bulk_sum(const Options& options) {
+std::string Hopper::bulk_sum(const Options& options, Outcome& o) {
   constexpr uint32_t kRows = 5, kBlocks = 2;
   std::vector<uint64_t> in(kBlocks * kRows * 128), out(kBlocks * 128);
   for (uint64_t& x : in) x = random_();
   Memory memory;
   memory.add("in", std::span<const uint64_t>(in));
   memory.add("out", std::span(out));
-  const Outcome o = module_->run("bulk_sum", {kBlocks, 1, 1}, {160, 1, 1}, 0,
-                                 params(in.data(), out.data(), kRows), memory, options);
+  o = module_->run("bulk_sum", {kBlocks, 1, 1}, {160, 1, 1}, 0,
+                   params(in.data(), out.data(), kRows), memory, options);
   if (o.fault) return o.fault->text();
   for (size_t i = 0; i < out.size(); ++i) {
     uint64_t sum = 0;
@@ -42,7 +42,8 @@ std::string Hopper::bulk_sum(const Options& options) {
   return "";
 }
 
-std::string Hopper::product(const std::string& kernel, uint32_t mode, const Options& options) {
+std::string Hopper::product(const std::string& kernel, uint32_t mode, const Options& options,
+                            Outcome& o) {
   std::vector<float> va(64 * 32), vb(8 * 32), c(64 * 8);
   std::vector<uint16_t> a, b;
   for (float& x : va) x = static_cast<float>(random_() % 41) - 20;
@@ -53,8 +54,8 @@ std::string Hopper::product(const std::string& kernel, uint32_t mode, const Opti
   memory.add("a", std::span<const uint16_t>(a));
   memory.add("b", std::span<const uint16_t>(b));
   memory.add("c", std::span(c));
-  const Outcome o = module_->run(kernel, {}, {128, 1, 1}, 0,
-                                 params(a.data(), b.data(), c.data(), mode), memory, options);
+  o = module_->run(kernel, {}, {128, 1, 1}, 0, params(a.data(), b.data(), c.data(), mode), memory,
+                   options);
   if (o.fault) return o.fault->text();
   for (size_t i = 0; i < c.size(); ++i) {
     float sum = 0;
@@ -65,25 +66,29 @@ std::string Hopper::product(const std::string& kernel, uint32_t mode, const Opti
 }
 
 TEST_F(Hopper, BulkCopiesArriveAtTheirMBarrier) {
-  for (const Options& o : schedules()) EXPECT_EQ(bulk_sum(o), "");
+  Outcome out;
+  for (const Options& o : schedules()) EXPECT_EQ(bulk_sum(o, out), "");
 }
 
 TEST_F(Hopper, ABulkPipelineNeedsEachOfItsWaits) {
-  expect_mutations_caught(*module_, "bulk_sum", 6, [&](const Options& o) { return bulk_sum(o); });
+  expect_mutations_caught(*module_, "bulk_sum", 6,
+                          [&](const Options& o, Outcome& out) { return bulk_sum(o, out); });
 }
 
 TEST_F(Hopper, MultipliesInWarpgroups) {
+  Outcome out;
   for (const char* kernel : {"product_shared", "product_registers"}) {
     for (const uint32_t mode : {0U, 1U}) {
-      for (const Options& o : schedules()) EXPECT_EQ(product(kernel, mode, o), "") << mode;
+      for (const Options& o : schedules()) EXPECT_EQ(product(kernel, mode, o, out), "") << mode;
     }
   }
 }
 
 TEST_F(Hopper, AProductNeedsItsFencesAndWaits) {
   for (const char* kernel : {"product_shared", "product_registers"}) {
-    expect_mutations_caught(*module_, kernel, 4,
-                            [&](const Options& o) { return product(kernel, 1, o); });
+    expect_mutations_caught(*module_, kernel, 4, [&](const Options& o, Outcome& out) {
+      return product(kernel, 1, o, out);
+    });
   }
 }
 

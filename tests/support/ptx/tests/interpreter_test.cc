@@ -7,8 +7,8 @@
 #include <random>
 #include <vector>
 
-#include "support/ptx/minifloat.h"
-#include "support/ptx/tests/ptx_run.h"
+#include "tests/support/ptx/minifloat.h"
+#include "tests/support/ptx/tests/ptx_run.h"
 
 namespace deltad::ptx {
 namespace {

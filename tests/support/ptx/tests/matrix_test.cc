@@ -6,8 +6,8 @@
 #include <random>
 #include <vector>
 
-#include "support/ptx/minifloat.h"
-#include "support/ptx/tests/ptx_run.h"
+#include "tests/support/ptx/minifloat.h"
+#include "tests/support/ptx/tests/ptx_run.h"
 
 namespace deltad::ptx {
 namespace {
@@ -89,14 +89,14 @@ TEST_P(Matrix, AnInstructionOfTheWholeWarpNeedsAllLanes) {
 class StagedSum : public Matrix {
  protected:
   // Whether the kernel's result is right, for every order.
-  std::string run(const Options& options) {
+  std::string run(const Options& options, Outcome& o) {
     std::vector<float> in(kRows * kColumns), out(256);
     for (float& x : in) x = static_cast<float>(random_() % 100);
     Memory memory;
     memory.add("in", std::span<const float>(in));
     memory.add("out", std::span(out));
-    const Outcome o = module_->run("staged_sum", {}, {64, 1, 1}, 0,
-                                   params(in.data(), out.data(), kRows, kColumns), memory, options);
+    o = module_->run("staged_sum", {}, {64, 1, 1}, 0,
+                     params(in.data(), out.data(), kRows, kColumns), memory, options);
     if (o.fault) return o.fault->text();
     for (size_t c = 0; c < 256; ++c) {
       float sum = 0;
@@ -110,11 +110,13 @@ class StagedSum : public Matrix {
 INSTANTIATE_TEST_SUITE_P(Architecture, StagedSum, testing::ValuesIn(kArchitectures));
 
 TEST_P(StagedSum, CopiesArriveWhenTheKernelWaits) {
-  for (const Options& o : schedules()) EXPECT_EQ(run(o), "");
+  Outcome out;
+  for (const Options& o : schedules()) EXPECT_EQ(run(o, out), "");
 }
 
 TEST_P(StagedSum, EveryBarrierWaitAndBoundIsNeeded) {
-  expect_mutations_caught(*module_, "staged_sum", 3, [&](const Options& o) { return run(o); });
+  expect_mutations_caught(*module_, "staged_sum", 3,
+                          [&](const Options& o, Outcome& out) { return run(o, out); });
 }
 
 }  // namespace

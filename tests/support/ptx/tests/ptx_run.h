@@ -8,7 +8,8 @@
 #include <sstream>
 #include <string>
 
-#include "support/ptx/run.h"
+#include "tests/support/ptx/mutation.h"
+#include "tests/support/ptx/run.h"
 
 namespace deltad::ptx {
 
@@ -39,30 +40,15 @@ std::vector<std::byte> params(const T&... values) {
   return bytes;
 }
 
-// What differs between two machines that both obey the rules.
-inline std::vector<Options> schedules() {
-  return {{.order = Order::kFifo},
-          {.order = Order::kLifo, .resident_blocks = 2},
-          {.order = Order::kRandom, .arrival = Arrival::kRandom, .resident_blocks = 3},
-          {.order = Order::kFifo, .arrival = Arrival::kEarly}};
-}
-
-// Takes each barrier, wait and bound away in turn: under some schedule `run` (options → "" or what
-// is wrong) must notice.
+// Takes each barrier, wait and bound away in turn: `run` (options, outcome → "" or what is wrong)
+// must notice.
 template <typename Run>
 void expect_mutations_caught(Module& module, const std::string& kernel, size_t at_least, Run run) {
   const auto all = module.mutations(kernel);
   ASSERT_TRUE(all.ok()) << all.status().message();
-  EXPECT_GE(all.value().size(), at_least) << kernel;
-  for (const Mutation& m : all.value()) {
-    bool caught = false;
-    for (Options o : schedules()) {
-      o.mutation = m;
-      o.max_steps = 1'000'000;
-      caught = caught || !run(o).empty();
-    }
-    EXPECT_TRUE(caught) << kernel << " " << module.target() << ", " << m.text;
-  }
+  const Survivors s = survivors(all.value(), run);
+  EXPECT_GE(s.tried, at_least) << kernel;
+  for (const std::string& m : s.of) ADD_FAILURE() << kernel << " " << module.target() << ", " << m;
 }
 
 inline std::string message(const Outcome& o) { return o.fault ? o.fault->text() : "no fault"; }

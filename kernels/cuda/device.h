@@ -1,0 +1,73 @@
+// What every kernel includes: the device, under nvcc, or the emulator that tests kernels on the CPU
+// (tests/support/cuda_on_cpu), which has the same names. Kernels reach memory through load_ and
+// store_, PTX through the helpers of ptx.h, and pass every bound check through in_bounds, so that
+// the emulator sees all of it.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__CUDACC__)
+
+#define DELTAD_DEVICE __device__ __forceinline__
+
+namespace deltad::cuda {
+
+// An address in the block's dynamic shared memory.
+template <class T>
+using Shared = T*;
+
+template <class T>
+DELTAD_DEVICE Shared<T> dynamic_shared() {
+  extern __shared__ __align__(128) unsigned char deltad_dynamic_shared[];
+  return reinterpret_cast<T*>(deltad_dynamic_shared);
+}
+template <class U, class T>
+DELTAD_DEVICE Shared<U> shared_cast(T* p) {
+  return reinterpret_cast<U*>(p);
+}
+
+template <class T>
+struct SameType {
+  using Type = T;
+};
+template <class T>
+DELTAD_DEVICE T load_shared(const T* p) {
+  return *p;
+}
+template <class T>
+DELTAD_DEVICE void store_shared(T* p, typename SameType<T>::Type value) {
+  *p = value;
+}
+template <class T>
+DELTAD_DEVICE T load_global(const T* p) {
+  return *p;
+}
+template <class T>
+DELTAD_DEVICE void store_global(T* p, typename SameType<T>::Type value) {
+  *p = value;
+}
+
+DELTAD_DEVICE bool in_bounds(bool condition) { return condition; }
+
+}  // namespace deltad::cuda
+
+#include "kernels/cuda/ptx.h"
+
+#else
+
+#include "tests/support/cuda_on_cpu/device.h"
+
+#define DELTAD_DEVICE inline
+
+#endif
+
+namespace deltad::cuda {
+
+DELTAD_DEVICE float bf16_to_float(uint16_t v) {
+  return __uint_as_float(static_cast<uint32_t>(v) << 16);
+}
+// The two bf16 of a word.
+DELTAD_DEVICE float low_bf16(uint32_t pair) { return __uint_as_float(pair << 16); }
+DELTAD_DEVICE float high_bf16(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
+
+}  // namespace deltad::cuda

@@ -1,0 +1,18 @@
+// How a kernel is launched, in plain C++: computed beside each kernel from its parameters, used by
+// the backend and by the tests.
+#pragma once
+
+#include <cstdint>
+
+namespace deltad::cuda {
+
+struct Extent {
+  uint32_t x = 1, y = 1, z = 1;
+};
+
+struct Launch {
+  Extent grid, block;
+  uint32_t shared_bytes = 0;  // dynamic shared memory
+};
+
+}  // namespace deltad::cuda

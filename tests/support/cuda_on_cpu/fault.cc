@@ -1,0 +1,19 @@
+#include "tests/support/cuda_on_cpu/fault.h"
+
+#include <array>
+
+#include "tests/support/cuda_on_cpu/site.h"
+
+namespace deltad::emulator {
+
+std::string Fault::text() const {
+  constexpr std::array<const char*, 10> names = {
+      "deadlock",      "divergence", "bad lane",      "shared memory bounds",
+      "global bounds", "misaligned", "uninitialised", "copy in flight",
+      "race",          "stale"};
+  return std::string(names[static_cast<size_t>(kind)]) + " at " + text_of(where) + ", block (" +
+         std::to_string(block.x) + ", " + std::to_string(block.y) + ", " + std::to_string(block.z) +
+         "), thread " + std::to_string(thread) + ": " + what;
+}
+
+}  // namespace deltad::emulator

@@ -1,0 +1,76 @@
+// Device memory: the buffers that a test made. Every access of a kernel is checked against them;
+// between two buffers lies a gap that belongs to none. Used by one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace deltad::emulator {
+
+enum class Access : uint8_t {
+  kRead,     // inputs
+  kWrite,    // outputs and scratch; each element is one block's affair
+  kMessage,  // blocks tell one another: a store is seen by others as late as the memory model
+             // allows, that is once a release after it was acquired
+};
+
+struct GlobalRange {
+  std::string name;
+  std::byte* base;
+  size_t bytes;
+  Access access;
+};
+
+class GlobalMemory {
+ public:
+  static GlobalMemory& instance();
+  void add(GlobalRange range);
+  void remove(const std::byte* base);
+  // The range that holds all of [address, address + bytes), or null.
+  const GlobalRange* find(const void* address, size_t bytes);
+  const std::map<const std::byte*, GlobalRange>& ranges() const { return ranges_; }
+  // For a fault's text: the nearest buffer at or below an address.
+  std::string describe(const void* address) const;
+
+ private:
+  std::map<const std::byte*, GlobalRange> ranges_;  // by base
+  const GlobalRange* last_ = nullptr;
+};
+
+// An array on the device, with a gap on both sides. Elements that nobody set are poison: all bits
+// set, which is NaN for floats.
+template <class T>
+class DeviceBuffer {
+ public:
+  DeviceBuffer(std::string name, size_t count, Access access)
+      : memory_(count * sizeof(T) + 3 * kGap, std::byte{0xff}), count_(count) {
+    const auto start = reinterpret_cast<uintptr_t>(memory_.data());
+    base_ = memory_.data() + (kGap + (kGap - start % kGap) % kGap);
+    GlobalMemory::instance().add({std::move(name), base_, count * sizeof(T), access});
+  }
+  DeviceBuffer(std::string name, const std::vector<T>& values, Access access = Access::kRead)
+      : DeviceBuffer(std::move(name), values.size(), access) {
+    if (count_ > 0) std::memcpy(base_, values.data(), count_ * sizeof(T));
+  }
+  DeviceBuffer(const DeviceBuffer&) = delete;
+  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
+  ~DeviceBuffer() { GlobalMemory::instance().remove(base_); }
+
+  T* data() { return reinterpret_cast<T*>(base_); }
+  size_t size() const { return count_; }
+  T& operator[](size_t i) { return data()[i]; }
+  std::vector<T> values() { return std::vector<T>(data(), data() + count_); }
+
+ private:
+  static constexpr size_t kGap = 256;  // also the alignment that cudaMalloc gives
+  std::vector<std::byte> memory_;
+  std::byte* base_;
+  size_t count_;
+};
+
+}  // namespace deltad::emulator

@@ -1,0 +1,367 @@
+#include "tests/support/cuda_on_cpu/machine.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <utility>
+
+#include "base/check.h"
+
+namespace deltad::emulator {
+
+constinit thread_local Thread* current = nullptr;
+
+namespace {
+
+StackPool& stack_pool() {
+  static thread_local StackPool pool;
+  return pool;
+}
+
+}  // namespace
+
+std::string Report::text() const {
+  std::string all;
+  for (const Fault& fault : faults) all += fault.text() + "\n";
+  return all;
+}
+
+Report internal::run(Body body, const void* params, const cuda::Launch& launch,
+                     const Options& options) {
+  return Machine(body, params, launch, options).run();
+}
+
+Machine::Machine(internal::Body body, const void* params, const cuda::Launch& launch,
+                 const Options& options)
+    : body_(body),
+      params_(params),
+      launch_(launch),
+      options_(options),
+      random_(options.seed),
+      stacks_(stack_pool()) {
+  const SiteTable& table = SiteTable::instance();
+  off_.resize(table.size(), 0);
+  for (SiteId id : options.off) off_[static_cast<size_t>(id)] = 1;
+}
+
+bool Machine::on(SiteKind kind, Where where) {
+  const auto id = static_cast<size_t>(SiteTable::instance().id_of(kind, where));
+  if (id >= reached_.size()) reached_.resize(id + 1, 0);
+  if (reached_[id] == 0) {
+    reached_[id] = 1;
+    report_.sites.push_back(static_cast<SiteId>(id));
+  }
+  return id >= off_.size() || off_[id] == 0;
+}
+
+Report Machine::run() {
+  const uint64_t total = uint64_t{launch_.grid.x} * launch_.grid.y * launch_.grid.z;
+  uint64_t started = 0;
+  while (!failed_ && (started < total || !blocks_.empty())) {
+    while (started < total && blocks_.size() < options_.resident_blocks) {
+      blocks_.push_back(start_block(static_cast<uint32_t>(started++)));
+    }
+    // Comes back when a block has ended, or at a fault.
+    current = next();
+    ++report_.counters.switches;
+    Fiber::switch_between(main_, current->fiber);
+    std::erase_if(blocks_, [&](const std::unique_ptr<Block>& block) {
+      if (block->alive > 0) return false;
+      end_block(*block);
+      return true;
+    });
+  }
+  for (const auto& block : blocks_) end_block(*block);
+  blocks_.clear();
+  current = nullptr;
+  return std::move(report_);
+}
+
+std::unique_ptr<Block> Machine::start_block(uint32_t number) {
+  const cuda::Extent grid = launch_.grid, shape = launch_.block;
+  const uint32_t count = shape.x * shape.y * shape.z;
+  auto block = std::make_unique<Block>();
+  block->machine = this;
+  block->number = number;
+  block->index = {number % grid.x, number / grid.x % grid.y, number / grid.x / grid.y};
+  block->alive = count;
+  block->shared.assign(launch_.shared_bytes, std::byte{0xff});
+  block->races = std::make_unique<RaceDetector>(count, launch_.shared_bytes);
+  block->threads = std::vector<Thread>(count);
+  block->warps.resize((count + 31) / 32);
+  for (uint32_t i = 0; i < count; ++i) {
+    Thread& thread = block->threads[i];
+    thread.block = block.get();
+    thread.warp = &block->warps[i / 32];
+    thread.index = i;
+    thread.lane = i % 32;
+    thread.id = {i % shape.x, i / shape.x % shape.y, i / shape.x / shape.y};
+    thread.warp->lanes[thread.lane] = &thread;
+    thread.warp->alive |= 1u << thread.lane;
+    thread.stack = stacks_.take();
+    thread.fiber.prepare(thread.stack, &Machine::thread_main, &thread);
+    ready_.push_back(&thread);
+  }
+  return block;
+}
+
+void Machine::end_block(Block& block) {
+  for (const Thread& thread : block.threads) stacks_.give(thread.stack);
+}
+
+void Machine::thread_main(void* argument) {
+  auto* thread = static_cast<Thread*>(argument);
+  Machine& machine = *thread->block->machine;
+  machine.body_(machine.params_);
+  machine.thread_ends();
+  std::abort();  // nobody resumes an ended fiber
+}
+
+void Machine::thread_ends() {
+  Thread* self = current;
+  Block& block = *self->block;
+  self->exited = true;
+  --block.alive;
+  self->warp->alive &= ~(1u << self->lane);
+  // __syncthreads waits for the live threads only.
+  Barrier& all = block.barriers[0];
+  if (all.arrived > 0 && all.arrived == block.alive) open(all);
+  if (block.alive == 0) leave(self->fiber);
+  Thread* chosen = next();
+  if (chosen == nullptr) {
+    note_deadlock();
+    leave(self->fiber);
+  }
+  current = chosen;
+  ++report_.counters.switches;
+  Fiber::switch_between(self->fiber, chosen->fiber, true);
+}
+
+void Machine::leave(Fiber& from) {
+  Fiber::switch_between(from, main_, true);
+  std::abort();  // nobody comes back
+}
+
+void Machine::fail(FaultKind kind, const Thread& thread, Where where, std::string what) {
+  report_.faults.push_back({kind, thread.block->index, thread.index, where, std::move(what)});
+  failed_ = true;
+  leave(current->fiber);
+}
+
+void Machine::check(const RaceDetector::Answer& answer, const Thread& thread, bool writes,
+                    Where where) {
+  using Verdict = RaceDetector::Verdict;
+  if (answer.verdict == Verdict::kFine) return;
+  const std::string act = std::string(writes ? "writes" : "reads") + " shared memory at byte " +
+                          std::to_string(answer.offset);
+  const std::string other = "thread " + std::to_string(answer.other);
+  switch (answer.verdict) {
+    case Verdict::kFine:
+      break;
+    case Verdict::kUninitialised:
+      fail(FaultKind::kUninitialised, thread, where, act + ", which nobody wrote");
+    case Verdict::kInFlight:
+      fail(FaultKind::kInFlight, thread, where,
+           act + ", where a copy of " + other + " is under way");
+    case Verdict::kRace:
+      fail(FaultKind::kRace, thread, where,
+           act + ", unordered with a " + (answer.other_wrote ? "write" : "read") + " of " + other);
+  }
+}
+
+// One record for each place where threads wait, with how many do.
+void Machine::note_deadlock() {
+  failed_ = true;
+  for (const auto& block : blocks_) {
+    std::vector<std::pair<const Thread*, uint32_t>> places;
+    for (const Thread& thread : block->threads) {
+      if (thread.exited) continue;
+      const auto same = std::find_if(places.begin(), places.end(), [&](const auto& place) {
+        return place.first->waits_at.file == thread.waits_at.file &&
+               place.first->waits_at.line == thread.waits_at.line;
+      });
+      if (same != places.end()) {
+        ++same->second;
+      } else {
+        places.emplace_back(&thread, 1);
+      }
+    }
+    for (const auto& [thread, count] : places) {
+      report_.faults.push_back({FaultKind::kDeadlock, block->index, thread->index, thread->waits_at,
+                                std::to_string(count) + " threads wait in " + thread->waits_in});
+    }
+  }
+}
+
+Thread* Machine::next() {
+  const size_t count = ready_.size() - head_;
+  if (count == 0) return nullptr;
+  if (options_.order == Order::kLifo) {
+    Thread* last = ready_.back();
+    ready_.pop_back();
+    return last;
+  }
+  if (options_.order == Order::kRandom) {
+    std::swap(ready_[head_], ready_[head_ + random_() % count]);
+  }
+  Thread* first = ready_[head_++];
+  if (head_ == ready_.size()) {
+    ready_.clear();
+    head_ = 0;
+  }
+  return first;
+}
+
+void Machine::wait_here() {
+  Thread* self = current;
+  Thread* chosen = next();
+  if (chosen == nullptr) {
+    note_deadlock();
+    leave(self->fiber);
+  }
+  if (chosen == self) return;
+  current = chosen;
+  ++report_.counters.switches;
+  Fiber::switch_between(self->fiber, chosen->fiber);
+}
+
+Barrier& Machine::barrier_of_block(uint32_t id) {
+  CHECK(id < Block::kBarriers, "a block has 16 barriers");
+  return current->block->barriers[id];
+}
+
+bool Machine::count_at_barrier(Barrier& barrier, uint32_t count, Where where) {
+  Thread* self = current;
+  self->waits_in = "a barrier";
+  self->waits_at = where;
+  ++report_.counters.barriers;
+  if (count == 0 && barrier.arrived > 0 &&
+      (barrier.where.file != where.file || barrier.where.line != where.line)) {
+    fail(FaultKind::kDivergence, *self, where,
+         "others of the block are at the barrier of " + text_of(barrier.where));
+  }
+  barrier.where = where;
+  ++barrier.arrived;
+  if (options_.find_races) self->block->races->give(self->index, barrier.clock);
+  return barrier.arrived == (count == 0 ? self->block->alive : count);
+}
+
+void Machine::open(Barrier& barrier) {
+  for (Thread* thread : barrier.waiting) {
+    if (options_.find_races) thread->block->races->take(thread->index, barrier.clock);
+    ready_.push_back(thread);
+  }
+  barrier.waiting.clear();
+  barrier.arrived = 0;
+  barrier.clock.clear();
+}
+
+void Machine::barrier(uint32_t id, uint32_t count, Where where) {
+  if (!on(SiteKind::kBarrier, where)) return;
+  Thread* self = current;
+  Barrier& barrier = barrier_of_block(id);
+  const bool last = count_at_barrier(barrier, count, where);
+  barrier.waiting.push_back(self);
+  if (last) open(barrier);
+  wait_here();
+}
+
+void Machine::barrier_arrive(uint32_t id, uint32_t count, Where where) {
+  if (!on(SiteKind::kBarrier, where)) return;
+  Barrier& barrier = barrier_of_block(id);
+  if (count_at_barrier(barrier, count, where)) open(barrier);
+}
+
+bool Machine::arrive(const char* instruction, uint32_t mask, void* arguments, Where where) {
+  Thread* self = current;
+  Warp& warp = *self->warp;
+  const uint32_t bit = 1u << self->lane;
+  self->waits_in = instruction;
+  self->waits_at = where;
+  self->arguments = arguments;
+  if ((mask & bit) == 0) {
+    fail(FaultKind::kBadLane, *self, where, "a lane that is not in its own mask");
+  }
+  if ((mask & ~warp.alive) != 0) {
+    fail(FaultKind::kBadLane, *self, where, "the mask names lanes that have exited");
+  }
+  for (size_t i = 0; i < warp.meetings.size(); ++i) {
+    Warp::Meeting& meeting = warp.meetings[i];
+    if ((meeting.mask & mask) == 0) continue;
+    if (meeting.instruction != instruction || meeting.mask != mask ||
+        meeting.where.line != where.line || meeting.where.file != where.file) {
+      fail(FaultKind::kDivergence, *self, where,
+           std::string("in ") + instruction + ", while lanes of its warp are in " +
+               meeting.instruction + " at " + text_of(meeting.where));
+    }
+    meeting.arrived |= bit;
+    if (meeting.arrived == mask) {
+      warp.meetings.erase(warp.meetings.begin() + static_cast<ptrdiff_t>(i));
+      return true;
+    }
+    wait_here();
+    return false;
+  }
+  if (mask == bit) return true;
+  warp.meetings.push_back({instruction, where, mask, bit});
+  wait_here();
+  return false;
+}
+
+void Machine::release_lanes(Warp& warp, uint32_t lanes) {
+  for (; lanes != 0; lanes &= lanes - 1) {
+    ready_.push_back(warp.lanes[std::countr_zero(lanes)]);
+  }
+}
+
+void Machine::note_message_store(const void* word) {
+  const Thread& self = *current;
+  messages_[word] = {self.block->number, self.index, self.block->races->time(self.index), 0};
+  self.block->unreleased.push_back(word);
+}
+
+void Machine::check_message_load(const void* word, Where where) {
+  const auto found = messages_.find(word);
+  if (found == messages_.end()) return;
+  const Thread& self = *current;
+  const Message& message = found->second;
+  const RaceDetector& races = *self.block->races;
+  if (message.block == self.block->number) {
+    if (message.thread != self.index && !races.knows(self.index, message.thread, message.time)) {
+      fail(FaultKind::kRace, self, where,
+           "no barrier after the store of thread " + std::to_string(message.thread));
+    }
+    return;
+  }
+  if (message.stamp == 0) {
+    fail(FaultKind::kStale, self, where,
+         "block " + std::to_string(message.block) + " has not released its store");
+  }
+  if (message.stamp > races.acquired(self.index)) {
+    fail(FaultKind::kStale, self, where,
+         "the store of block " + std::to_string(message.block) + " was not acquired");
+  }
+}
+
+void Machine::release_messages(const void* variable) {
+  const Thread& self = *current;
+  RaceDetector& races = *self.block->races;
+  const uint32_t stamp = ++releases_;
+  std::erase_if(self.block->unreleased, [&](const void* word) {
+    Message& message = messages_[word];
+    if (message.block != self.block->number) return true;  // overwritten since
+    if (message.thread != self.index && !races.knows(self.index, message.thread, message.time)) {
+      return false;
+    }
+    message.stamp = stamp;
+    return true;
+  });
+  variables_[variable] = stamp;
+}
+
+void Machine::acquire_messages(const void* variable) {
+  const auto found = variables_.find(variable);
+  if (found != variables_.end()) current->block->races->acquire(current->index, found->second);
+}
+
+}  // namespace deltad::emulator

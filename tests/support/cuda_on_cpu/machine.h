@@ -1,0 +1,162 @@
+// The machine that a kernel runs on: grid, blocks, warps, threads and who runs next. Made for one
+// launch. Everything here is called from the fiber of the current thread, or by run().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "tests/support/cuda_on_cpu/fiber.h"
+#include "tests/support/cuda_on_cpu/launch.h"
+#include "tests/support/cuda_on_cpu/race_detector.h"
+#include "tests/support/cuda_on_cpu/vector_types.h"
+
+namespace deltad::emulator {
+
+struct Block;
+struct Warp;
+class Machine;
+
+// One thread's asynchronous copies: not delivered before the thread waits for them.
+struct AsyncCopies {
+  struct Copy {
+    uint32_t offset;     // in shared memory
+    const void* source;  // null: zeros
+    uint32_t bytes;
+  };
+  std::vector<Copy> copies;    // in the order of issue
+  std::vector<size_t> groups;  // how many copies were issued when each open group was committed
+};
+
+struct Thread {
+  Fiber fiber;
+  Stack stack;
+  Block* block = nullptr;
+  Warp* warp = nullptr;
+  uint32_t index = 0, lane = 0;
+  uint3 id{};
+  bool exited = false;
+  // The barrier or warp instruction that it is in.
+  const char* waits_in = "";
+  Where waits_at;
+  void* arguments = nullptr;  // of the warp instruction, on the thread's stack
+  AsyncCopies async;
+};
+
+struct Warp {
+  // Lanes that have come to one warp instruction.
+  struct Meeting {
+    const char* instruction;
+    Where where;
+    uint32_t mask, arrived;
+  };
+  Thread* lanes[32] = {};
+  uint32_t alive = 0;
+  std::vector<Meeting> meetings;  // with disjoint masks
+};
+
+struct Barrier {
+  uint32_t arrived = 0;
+  Where where;
+  std::vector<Thread*> waiting;
+  RaceDetector::Clock clock;
+};
+
+struct Block {
+  static constexpr int kBarriers = 16;
+  Machine* machine = nullptr;
+  uint3 index{};
+  uint32_t number = 0;
+  uint32_t alive = 0;
+  std::vector<std::byte> shared;
+  std::vector<Thread> threads;
+  std::vector<Warp> warps;
+  Barrier barriers[kBarriers];
+  std::unique_ptr<RaceDetector> races;
+  std::vector<const void*> unreleased;  // its words in message buffers
+};
+
+extern constinit thread_local Thread* current;
+
+class Machine {
+ public:
+  Machine(internal::Body body, const void* params, const cuda::Launch& launch,
+          const Options& options);
+  Report run();
+
+  const cuda::Launch& shape() const { return launch_; }
+  const Options& options() const { return options_; }
+  Counters& counters() { return report_.counters; }
+
+  // Whether the site is switched on; takes note of it.
+  bool on(SiteKind kind, Where where);
+  // Ends the launch; the other fibers are dropped as they stand.
+  [[noreturn]] void fail(FaultKind kind, const Thread& thread, Where where, std::string what);
+
+  // A fault, if what the race detector found is one.
+  void check(const RaceDetector::Answer& answer, const Thread& thread, bool writes, Where where);
+
+  // The current thread meets others at barrier `id` of its block. count 0: all live threads, from
+  // one place.
+  void barrier(uint32_t id, uint32_t count, Where where);
+  // The current thread counts at the barrier, but does not wait.
+  void barrier_arrive(uint32_t id, uint32_t count, Where where);
+
+  // The lanes of `mask` meet; the last one runs work(warp, mask) for all.
+  template <class Work>
+  void meet(const char* instruction, uint32_t mask, void* arguments, Where where, Work work) {
+    if (!arrive(instruction, mask, arguments, where)) return;
+    Thread* self = current;
+    work(*self->warp, mask);
+    release_lanes(*self->warp, mask & ~(1u << self->lane));
+  }
+
+  // A word in a message buffer.
+  void note_message_store(const void* word);
+  void check_message_load(const void* word, Where where);
+  void release_messages(const void* variable);
+  void acquire_messages(const void* variable);
+
+ private:
+  struct Message {
+    uint32_t block, thread, time;
+    uint32_t stamp;  // of its release; 0: not released
+  };
+
+  static void thread_main(void* thread);
+  std::unique_ptr<Block> start_block(uint32_t number);
+  void end_block(Block& block);
+  void thread_ends();
+  [[noreturn]] void leave(Fiber& from);
+  void wait_here();
+  Thread* next();
+  bool arrive(const char* instruction, uint32_t mask, void* arguments, Where where);
+  void release_lanes(Warp& warp, uint32_t lanes);
+  Barrier& barrier_of_block(uint32_t id);
+  bool count_at_barrier(Barrier& barrier, uint32_t count, Where where);
+  void open(Barrier& barrier);
+  void note_deadlock();
+
+  const internal::Body body_;
+  const void* const params_;
+  const cuda::Launch launch_;
+  const Options options_;
+  Report report_;
+  Fiber main_;
+  bool failed_ = false;
+  std::mt19937 random_;
+  StackPool& stacks_;
+  std::vector<std::unique_ptr<Block>> blocks_;  // that have begun and not ended
+  std::vector<Thread*> ready_;                  // from head_ on
+  size_t head_ = 0;
+  std::vector<uint8_t> off_, reached_;  // by site
+  std::unordered_map<const void*, Message> messages_;
+  std::unordered_map<const void*, uint32_t> variables_;  // stamp of the last release
+  uint32_t releases_ = 0;
+};
+
+}  // namespace deltad::emulator

@@ -1,0 +1,89 @@
+#include "tests/support/cuda_on_cpu/memory.h"
+
+#include <string>
+
+#include "tests/support/cuda_on_cpu/global_memory.h"
+#include "tests/support/cuda_on_cpu/machine.h"
+
+namespace deltad::emulator {
+namespace {
+
+void check_shared(size_t offset, size_t bytes, Where where) {
+  Machine& machine = *current->block->machine;
+  const size_t size = current->block->shared.size();
+  if (offset % bytes != 0) {
+    machine.fail(FaultKind::kMisaligned, *current, where,
+                 std::to_string(bytes) + " bytes of shared memory at " + std::to_string(offset));
+  }
+  if (offset + bytes > size) {
+    machine.fail(FaultKind::kSharedBounds, *current, where,
+                 std::to_string(bytes) + " bytes at " + std::to_string(offset) + " of " +
+                     std::to_string(size));
+  }
+}
+
+const GlobalRange& check_global(const void* address, size_t bytes, Where where) {
+  Machine& machine = *current->block->machine;
+  GlobalMemory& memory = GlobalMemory::instance();
+  if (reinterpret_cast<uintptr_t>(address) % bytes != 0) {
+    machine.fail(FaultKind::kMisaligned, *current, where,
+                 std::to_string(bytes) + " bytes " + memory.describe(address));
+  }
+  const GlobalRange* range = memory.find(address, bytes);
+  if (range == nullptr) {
+    machine.fail(FaultKind::kGlobalBounds, *current, where,
+                 std::to_string(bytes) + " bytes " + memory.describe(address));
+  }
+  return *range;
+}
+
+}  // namespace
+
+const std::byte* shared_read(size_t offset, size_t bytes, Where where) {
+  check_shared(offset, bytes, where);
+  Block& block = *current->block;
+  if (block.machine->options().find_races) {
+    block.machine->check(block.races->read(current->index, offset, bytes), *current, false, where);
+  }
+  return block.shared.data() + offset;
+}
+
+std::byte* shared_write(size_t offset, size_t bytes, Where where) {
+  check_shared(offset, bytes, where);
+  Block& block = *current->block;
+  if (block.machine->options().find_races) {
+    block.machine->check(block.races->write(current->index, offset, bytes), *current, true, where);
+  }
+  return block.shared.data() + offset;
+}
+
+std::byte* shared_target(size_t offset, size_t bytes, Where where) {
+  check_shared(offset, bytes, where);
+  return current->block->shared.data() + offset;
+}
+
+void global_read(const void* address, size_t bytes, Where where) {
+  const GlobalRange& range = check_global(address, bytes, where);
+  if (range.access != Access::kMessage) return;
+  const auto* word = static_cast<const std::byte*>(address);
+  for (size_t i = 0; i < bytes; i += 4)
+    current->block->machine->check_message_load(word + i, where);
+}
+
+void global_write(void* address, size_t bytes, Where where) {
+  const GlobalRange& range = check_global(address, bytes, where);
+  Machine& machine = *current->block->machine;
+  if (range.access == Access::kRead) {
+    machine.fail(FaultKind::kGlobalBounds, *current, where,
+                 "a write to " + range.name + ", which is read only");
+  }
+  if (range.access != Access::kMessage) return;
+  auto* word = static_cast<std::byte*>(address);
+  for (size_t i = 0; i < bytes; i += 4) machine.note_message_store(word + i);
+}
+
+bool guard(bool condition, Where where) {
+  return !current->block->machine->on(SiteKind::kGuard, where) || condition;
+}
+
+}  // namespace deltad::emulator

@@ -1,0 +1,168 @@
+#include "tests/support/cuda_on_cpu/ptx.h"
+
+#include <bit>
+#include <cstring>
+
+#include "tensor/float16.h"
+#include "tests/support/cuda_on_cpu/builtins.h"
+#include "tests/support/cuda_on_cpu/tensor_core.h"
+
+namespace deltad::emulator {
+namespace {
+
+constexpr uint32_t kAllLanes = 0xffffffffu;
+
+}  // namespace
+
+// A copy takes its target away at once and delivers when the thread waits: as early and as late as
+// it may.
+void copy_async(uint32_t offset, const void* source, uint32_t bytes, bool zero, Where where) {
+  Thread& self = *current;
+  Block& block = *self.block;
+  Machine& machine = *block.machine;
+  if (!zero) global_read(source, bytes, where);
+  std::memset(shared_target(offset, bytes, where), 0xff, bytes);
+  if (machine.options().find_races) {
+    machine.check(block.races->copy_starts(self.index, offset, bytes), self, true, where);
+  }
+  self.async.copies.push_back({offset, zero ? nullptr : source, bytes});
+  ++machine.counters().async_copies;
+}
+
+void commit_copies() {
+  AsyncCopies& async = current->async;
+  async.groups.push_back(async.copies.size());
+}
+
+void wait_for_copies(uint32_t open_groups, Where where) {
+  Thread& self = *current;
+  Block& block = *self.block;
+  if (!block.machine->on(SiteKind::kWait, where)) return;
+  AsyncCopies& async = self.async;
+  if (async.groups.size() <= open_groups) return;
+  const size_t landing_groups = async.groups.size() - open_groups;
+  const size_t landing = async.groups[landing_groups - 1];
+  for (size_t i = 0; i < landing; ++i) {
+    const AsyncCopies::Copy& copy = async.copies[i];
+    std::byte* to = block.shared.data() + copy.offset;
+    if (copy.source == nullptr) {
+      std::memset(to, 0, copy.bytes);
+    } else {
+      std::memcpy(to, copy.source, copy.bytes);
+    }
+    if (block.machine->options().find_races) {
+      block.races->copy_lands(self.index, copy.offset, copy.bytes);
+    }
+  }
+  async.copies.erase(async.copies.begin(), async.copies.begin() + static_cast<ptrdiff_t>(landing));
+  async.groups.erase(async.groups.begin(),
+                     async.groups.begin() + static_cast<ptrdiff_t>(landing_groups));
+  for (size_t& end : async.groups) end -= landing;
+}
+
+// Lane l's address is row l % 8 of matrix l / 8; register i of lane l holds elements 2·(l % 4) and
+// the next of row l / 4 of matrix i (transposed: of column l / 4).
+void load_matrices(uint32_t (&r)[4], uint32_t offset, MatrixLayout layout, Where where) {
+  struct Part {
+    uint32_t* r;
+    uint32_t offset;
+  } part{r, offset};
+  current->block->machine->meet("ldmatrix", kAllLanes, &part, where, [=](Warp& warp, uint32_t) {
+    const std::byte* rows[32];
+    Thread* last = current;
+    for (int lane = 0; lane < 32; ++lane) {
+      current = warp.lanes[lane];  // whose access this is
+      rows[lane] = shared_read(static_cast<Part*>(current->arguments)->offset, 16, where);
+    }
+    current = last;
+    for (int lane = 0; lane < 32; ++lane) {
+      uint32_t* out = static_cast<Part*>(warp.lanes[lane]->arguments)->r;
+      for (int i = 0; i < 4; ++i) {
+        if (layout == MatrixLayout::kRows) {
+          std::memcpy(&out[i], rows[8 * i + lane / 4] + 4 * (lane % 4), 4);
+          continue;
+        }
+        uint16_t pair[2];
+        for (int h = 0; h < 2; ++h) {
+          std::memcpy(&pair[h], rows[8 * i + 2 * (lane % 4) + h] + 2 * (lane / 4), 2);
+        }
+        std::memcpy(&out[i], pair, 4);
+      }
+    }
+  });
+}
+
+void mma_k16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], FloatType type,
+             Where where) {
+  Fragments<float> own{d, a, b};
+  Machine& machine = *current->block->machine;
+  machine.meet("mma.m16n8k16", kAllLanes, &own, where, [&machine, type](Warp& warp, uint32_t) {
+    WarpFragments<float> all;
+    for (size_t lane = 0; lane < 32; ++lane) {
+      all[lane] = *static_cast<Fragments<float>*>(warp.lanes[lane]->arguments);
+    }
+    if (type == FloatType::kBf16) {
+      mma_bf16(all);
+    } else {
+      mma_f16(all);
+    }
+    ++machine.counters().mma;
+  });
+}
+
+void mma_k256(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], BitOp op,
+              Where where) {
+  Fragments<int32_t> own{d, a, b};
+  Machine& machine = *current->block->machine;
+  machine.meet("mma.m16n8k256", kAllLanes, &own, where, [&machine, op](Warp& warp, uint32_t) {
+    WarpFragments<int32_t> all;
+    for (size_t lane = 0; lane < 32; ++lane) {
+      all[lane] = *static_cast<Fragments<int32_t>*>(warp.lanes[lane]->arguments);
+    }
+    if (op == BitOp::kAnd) {
+      mma_b1_and(all);
+    } else {
+      mma_b1_xor(all);
+    }
+    ++machine.counters().mma;
+  });
+}
+
+uint32_t lop3(uint32_t a, uint32_t b, uint32_t c, uint32_t table) {
+  uint32_t result = 0;
+  for (uint32_t i = 0; i < 8; ++i) {
+    if ((table >> i & 1) == 0) continue;
+    result |= (i & 4 ? a : ~a) & (i & 2 ? b : ~b) & (i & 1 ? c : ~c);
+  }
+  return result;
+}
+
+int32_t atomic_add_acquire_release(int32_t* p, int32_t value, Where where) {
+  Machine& machine = *current->block->machine;
+  if (machine.on(SiteKind::kRelease, where)) machine.release_messages(p);
+  const int32_t old = atomic_add(p, value, where);
+  if (machine.on(SiteKind::kAcquire, where)) machine.acquire_messages(p);
+  return old;
+}
+
+}  // namespace deltad::emulator
+
+namespace deltad::cuda {
+
+uint32_t prmt(uint32_t a, uint32_t b, uint32_t selector) {
+  const uint64_t bytes = uint64_t{b} << 32 | a;
+  uint32_t result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t pick = selector >> (4 * i) & 0xf;
+    uint32_t byte = static_cast<uint32_t>(bytes >> (8 * (pick & 7))) & 0xff;
+    if (pick & 8) byte = byte & 0x80 ? 0xff : 0;  // its sign, eight times
+    result |= byte << (8 * i);
+  }
+  return result;
+}
+
+uint32_t pack_bf16x2(float low, float high) {
+  return f32_to_bf16(low) | static_cast<uint32_t>(f32_to_bf16(high)) << 16;
+}
+
+}  // namespace deltad::cuda

@@ -1,0 +1,111 @@
+#include "tests/support/cuda_on_cpu/race_detector.h"
+
+#include <algorithm>
+
+namespace deltad::emulator {
+
+RaceDetector::RaceDetector(uint32_t threads, size_t shared_bytes)
+    : threads_(threads), clocks_(threads * (threads + 1), 0), cells_((shared_bytes + 3) / 4) {
+  for (uint32_t t = 0; t < threads; ++t) clock(t)[t] = 1;
+}
+
+void RaceDetector::add_reader(Cell& cell, uint32_t thread) {
+  const Reader self = {time(thread), static_cast<uint16_t>(thread)};
+  const uint32_t* known = clock(thread);
+  // A read that is ordered before this one needs no record: what is after this one is after it too.
+  for (int i = 0; i < cell.readers; ++i) {
+    if (known[cell.reader[i].thread] >= cell.reader[i].time) {
+      cell.reader[i] = self;
+      return;
+    }
+  }
+  if (cell.readers < Cell::kInline) {
+    cell.reader[cell.readers++] = self;
+    return;
+  }
+  if (cell.more == nullptr) cell.more = std::make_unique<std::vector<Reader>>();
+  for (Reader& r : *cell.more) {
+    if (r.thread == thread) {
+      r = self;
+      return;
+    }
+  }
+  cell.more->push_back(self);
+}
+
+RaceDetector::Answer RaceDetector::read(uint32_t thread, size_t offset, size_t bytes) {
+  const uint32_t* known = clock(thread);
+  for (size_t c = offset / 4; c * 4 < offset + bytes; ++c) {
+    Cell& cell = cells_[c];
+    if (!cell.written) return {Verdict::kUninitialised, c * 4, 0, false};
+    if (cell.in_flight) return {Verdict::kInFlight, c * 4, cell.writer, true};
+    if (cell.writer != thread && known[cell.writer] < cell.write_time) {
+      return {Verdict::kRace, c * 4, cell.writer, true};
+    }
+    add_reader(cell, thread);
+  }
+  return {};
+}
+
+RaceDetector::Answer RaceDetector::overwrite(uint32_t thread, size_t offset, size_t bytes,
+                                             bool in_flight) {
+  const uint32_t* known = clock(thread);
+  const auto unordered = [&](const Reader& r) {
+    return r.thread != thread && known[r.thread] < r.time;
+  };
+  for (size_t c = offset / 4; c * 4 < offset + bytes; ++c) {
+    Cell& cell = cells_[c];
+    if (cell.in_flight) return {Verdict::kInFlight, c * 4, cell.writer, true};
+    if (cell.written && cell.writer != thread && known[cell.writer] < cell.write_time) {
+      return {Verdict::kRace, c * 4, cell.writer, true};
+    }
+    for (int i = 0; i < cell.readers; ++i) {
+      if (unordered(cell.reader[i])) return {Verdict::kRace, c * 4, cell.reader[i].thread, false};
+    }
+    if (cell.more != nullptr) {
+      const auto found = std::find_if(cell.more->begin(), cell.more->end(), unordered);
+      if (found != cell.more->end()) return {Verdict::kRace, c * 4, found->thread, false};
+      cell.more.reset();
+    }
+    cell.written = true;
+    cell.in_flight = in_flight;
+    cell.readers = 0;
+    cell.writer = static_cast<uint16_t>(thread);
+    cell.write_time = known[thread];
+  }
+  return {};
+}
+
+RaceDetector::Answer RaceDetector::write(uint32_t thread, size_t offset, size_t bytes) {
+  return overwrite(thread, offset, bytes, false);
+}
+
+RaceDetector::Answer RaceDetector::copy_starts(uint32_t thread, size_t offset, size_t bytes) {
+  return overwrite(thread, offset, bytes, true);
+}
+
+void RaceDetector::copy_lands(uint32_t thread, size_t offset, size_t bytes) {
+  for (size_t c = offset / 4; c * 4 < offset + bytes; ++c) {
+    cells_[c].in_flight = false;
+    cells_[c].write_time = time(thread);
+  }
+}
+
+void RaceDetector::give(uint32_t thread, Clock& sum) {
+  if (sum.empty()) sum.assign(threads_ + 1, 0);
+  uint32_t* own = clock(thread);
+  for (uint32_t i = 0; i <= threads_; ++i) sum[i] = std::max(sum[i], own[i]);
+  ++own[thread];
+}
+
+void RaceDetector::take(uint32_t thread, const Clock& sum) {
+  uint32_t* own = clock(thread);
+  for (uint32_t i = 0; i <= threads_; ++i) own[i] = std::max(own[i], sum[i]);
+}
+
+void RaceDetector::acquire(uint32_t thread, uint32_t stamp) {
+  uint32_t& own = clock(thread)[threads_];
+  own = std::max(own, stamp);
+}
+
+}  // namespace deltad::emulator

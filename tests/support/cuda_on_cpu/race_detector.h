@@ -1,0 +1,72 @@
+// Which accesses to a block's shared memory no synchronisation orders, by vector clocks (FastTrack:
+// Flanagan, Freund 2009). Owned by a block. A cell is 4 bytes, the width of a bank. Clock t of
+// thread u is what u knows of t; barriers pass knowledge on, shuffles and votes do not (CUDA
+// promises no memory order for them). One more clock a thread counts what it has acquired of other
+// blocks' stores.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "tests/support/cuda_on_cpu/where.h"
+
+namespace deltad::emulator {
+
+class RaceDetector {
+ public:
+  enum class Verdict : uint8_t { kFine, kUninitialised, kInFlight, kRace };
+  struct Answer {
+    Verdict verdict = Verdict::kFine;
+    size_t offset = 0;   // bytes from the start of shared memory
+    uint32_t other = 0;  // the thread that it conflicts with
+    bool other_wrote = false;
+  };
+  // What threads know after they met; sent along a barrier.
+  using Clock = std::vector<uint32_t>;
+
+  RaceDetector(uint32_t threads, size_t shared_bytes);
+
+  Answer read(uint32_t thread, size_t offset, size_t bytes);
+  Answer write(uint32_t thread, size_t offset, size_t bytes);
+  // An asynchronous copy writes from its start to its landing.
+  Answer copy_starts(uint32_t thread, size_t offset, size_t bytes);
+  void copy_lands(uint32_t thread, size_t offset, size_t bytes);
+
+  // `thread` adds what it knows to `clock`; what it does from now on is not part of that.
+  void give(uint32_t thread, Clock& clock);
+  void take(uint32_t thread, const Clock& clock);
+  bool knows(uint32_t thread, uint32_t of, uint32_t time) const {
+    return clock(thread)[of] >= time;
+  }
+  uint32_t time(uint32_t thread) const { return clock(thread)[thread]; }
+  uint32_t acquired(uint32_t thread) const { return clock(thread)[threads_]; }
+  void acquire(uint32_t thread, uint32_t stamp);
+
+ private:
+  struct Reader {
+    uint32_t time;
+    uint16_t thread;
+  };
+  struct Cell {
+    static constexpr int kInline = 8;
+    uint32_t write_time = 0;
+    uint16_t writer = 0;
+    bool written = false, in_flight = false;
+    uint8_t readers = 0;
+    Reader reader[kInline];
+    std::unique_ptr<std::vector<Reader>> more;  // a cell that a whole block reads
+  };
+
+  const uint32_t* clock(uint32_t thread) const { return &clocks_[thread * (threads_ + 1)]; }
+  uint32_t* clock(uint32_t thread) { return &clocks_[thread * (threads_ + 1)]; }
+  Answer overwrite(uint32_t thread, size_t offset, size_t bytes, bool in_flight);
+  void add_reader(Cell& cell, uint32_t thread);
+
+  const uint32_t threads_;
+  std::vector<uint32_t> clocks_;  // [threads][threads + 1]
+  std::vector<Cell> cells_;
+};
+
+}  // namespace deltad::emulator
