@@ -1,4 +1,5 @@
 // ld and st in every address space and width, with their hints; the checks of an access.
+#include <algorithm>
 #include <bit>
 
 #include "tests/support/ptx/decode.h"
@@ -122,8 +123,30 @@ void load(Warp& w, const Instr& i, uint32_t lanes) {
   });
 }
 
+// Two lanes of one store must not write the same bytes: which of them stays is not said. Local
+// memory is each lane's own.
+void check_overlap(Warp& w, const Instr& i, uint32_t lanes, uint32_t bytes) {
+  if (i.aux[0] == kLocal || (lanes & (lanes - 1)) == 0) return;
+  std::array<uint64_t, 32> at;
+  size_t n = 0;
+  bool ascending = true;
+  for_lanes(lanes, [&](int l) {
+    at[n] = address_of(w, i, 0, l);
+    ascending &= n == 0 || at[n] >= at[n - 1] + bytes;
+    ++n;
+  });
+  if (ascending) return;
+  std::sort(at.begin(), at.begin() + static_cast<std::ptrdiff_t>(n));
+  for (size_t k = 1; k < n; ++k) {
+    if (at[k] < at[k - 1] + bytes && at[k] < kLocalWindow) {
+      w.fault(i, "two lanes store to the same bytes, at " + std::to_string(at[k]));
+    }
+  }
+}
+
 template <typename M, typename S>
 void store(Warp& w, const Instr& i, uint32_t lanes) {
+  check_overlap(w, i, lanes, i.n * sizeof(M));
   for_lanes(lanes, [&](int l) {
     uint8_t* p = writable(w, i, address_of(w, i, 0, l), i.n * sizeof(M), l);
     for (uint32_t e = 0; e < i.n; ++e) {
