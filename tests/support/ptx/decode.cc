@@ -296,7 +296,7 @@ Kernel decode(const ModuleText& module, const std::string& name) {
   for (const Statement& s : k.text->code) {
     Decoder d(k, s, module.extern_shared, places);
     const auto b = builders().find(s.opcode);
-    if (b == builders().end()) d.unknown();
+    if (b == builders().end()) d.unknown("no opcode of that name");
     b->second(d);
     if (k.code.size() != k.places.size()) d.unknown("it was not decoded");
   }

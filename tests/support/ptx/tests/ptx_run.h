@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -30,13 +31,16 @@ inline std::unique_ptr<Module> load_test_kernels(const std::string& arch, const 
 
 template <typename... T>
 std::vector<std::byte> params(const T&... values) {
-  std::vector<std::byte> bytes;
+  std::vector<std::byte> bytes((sizeof(T) + ...) + (alignof(T) + ...));
+  size_t end = 0;
   auto add = [&](const auto& v) {
-    const auto* p = reinterpret_cast<const std::byte*>(&v);
-    bytes.resize((bytes.size() + alignof(decltype(v)) - 1) / sizeof(v) * sizeof(v));
-    bytes.insert(bytes.end(), p, p + sizeof v);
+    const size_t at =
+        (end + alignof(decltype(v)) - 1) / alignof(decltype(v)) * alignof(decltype(v));
+    std::memcpy(bytes.data() + at, &v, sizeof v);
+    end = at + sizeof v;
   };
   (add(values), ...);
+  bytes.resize(end);
   return bytes;
 }
 
