@@ -9,6 +9,7 @@
 #if defined(__CUDACC__)
 
 #define DELTAD_DEVICE __device__ __forceinline__
+#define DELTAD_UNROLL _Pragma("unroll")
 
 namespace deltad::cuda {
 
@@ -58,6 +59,7 @@ DELTAD_DEVICE bool in_bounds(bool condition) { return condition; }
 #include "tests/support/cuda_on_cpu/device.h"
 
 #define DELTAD_DEVICE inline
+#define DELTAD_UNROLL
 
 #endif
 

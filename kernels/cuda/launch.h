@@ -4,6 +4,13 @@
 
 #include <cstdint>
 
+// For functions that both sides call.
+#if defined(__CUDACC__)
+#define DELTAD_HOST_DEVICE __host__ __device__
+#else
+#define DELTAD_HOST_DEVICE
+#endif
+
 namespace deltad::cuda {
 
 struct Extent {

@@ -61,10 +61,10 @@ class DeviceBuffer {
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
   ~DeviceBuffer() { GlobalMemory::instance().remove(base_); }
 
-  T* data() { return reinterpret_cast<T*>(base_); }
+  T* data() const { return reinterpret_cast<T*>(base_); }
   size_t size() const { return count_; }
-  T& operator[](size_t i) { return data()[i]; }
-  std::vector<T> values() { return std::vector<T>(data(), data() + count_); }
+  T& operator[](size_t i) const { return data()[i]; }
+  std::vector<T> values() const { return std::vector<T>(data(), data() + count_); }
 
  private:
   static constexpr size_t kGap = 256;  // also the alignment that cudaMalloc gives

@@ -1,0 +1,100 @@
+// The linear layer of generated rows: y[r] = W·x[r] + Σ_level α·(signs of r's variant)·x[r], then
+// an epilogue. One pass over W for all rows, W in bf16 and each variant's signs as packed bits; see
+// linear_tiles.h for the operands' order and docs/kernels.md for the way of the data.
+//
+// A block computes 64 outputs of up to 16 or 32 rows over a part of the columns; a warp 8 outputs.
+// Nothing in the arithmetic of a row depends on how many rows there are or what they are: the parts
+// of the columns ("splits") follow from the weight's shape, base sums are taken in one order, sign
+// sums are integers.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/linear_tiles.h"
+#include "kernels/cuda/row_groups.h"
+
+namespace deltad::cuda {
+
+constexpr int32_t kMaxSignLevels = 2;
+
+// What a variant's slot does to one weight: levels of signs, the first null if none.
+struct SignSlot {
+  const void* signs[kMaxSignLevels];   // sign tiles
+  const float* alpha[kMaxSignLevels];  // [outputs]
+};
+
+enum class LinearEpilogue : int32_t {
+  kStore,        // out[r, i] = y             fp32
+  kAddResidual,  // out[r, i] += y            fp32
+  kSiluGate,     // out[r, i] = silu(gate) · up, bf16; outputs 32j … 32j+15 are gates and
+                 // 32j+16 … 32j+31 their ups
+};
+
+struct LinearParams {
+  const uint16_t* x;         // bf16 [rows, x_stride], rows 16-byte aligned, padded with zeros
+                             // to whole 16 bytes
+  const void* w;             // base tiles
+  const SignSlot* slots;     // [slots], of this weight
+  const void* planes;        // x as bit planes (sign_planes.h); rows of variants only are read
+  const float* plane_scale;  // [rows]
+  const int32_t* plane_sum;  // [rows]
+  const RowGroups* groups;
+  void* out;            // fp32 or bf16 [rows, out_stride]
+  float* base_parts;    // [splits, rows, outputs]; null without splits
+  int32_t* sign_parts;  // [splits, levels, rows, outputs]
+  int32_t* arrivals;    // [output blocks, row blocks], all zero before and after
+  int64_t x_stride, out_stride;
+  int32_t rows;
+  int32_t outputs;  // padded to a multiple of 16 (SiluGate: 32)
+  int32_t columns;
+  int32_t splits;  // linear_decode_splits
+  LinearEpilogue epilogue;
+};
+
+constexpr int32_t kLinearWarps = 8;
+constexpr uint32_t kLinearThreads = 32 * kLinearWarps;
+constexpr int32_t kLinearOutputs = kLinearWarps * kTileOutputs;  // of a block
+// Pieces of weights under way: a piece is 16 bytes a lane, 512 a warp, 4 KiB a block.
+constexpr int32_t kLinearRing = 16;
+// Stages of activations: one in use, two under way.
+constexpr int32_t kLinearStages = 3;
+
+// Into how many parts the columns are cut: enough blocks for every multiprocessor of a large device
+// twice, no part shorter than four chunks.
+constexpr int32_t linear_decode_splits(int32_t outputs, int32_t columns) {
+  constexpr int32_t kBlocksWanted = 2 * 132;
+  const int32_t blocks = (outputs + kLinearOutputs - 1) / kLinearOutputs;
+  const int32_t longest = chunks_of(columns) / 4;
+  const int32_t wanted = kBlocksWanted / blocks;
+  const int32_t splits = wanted < longest ? wanted : longest;
+  return splits > 1 ? splits : 1;
+}
+
+constexpr int32_t linear_decode_block_rows(int32_t rows) { return rows <= 16 ? 16 : 32; }
+
+// Bytes of shared memory: the ring, the stages of x and, with signs, of planes, and what a block
+// knows of its rows.
+constexpr uint32_t linear_decode_shared(int32_t block_rows, int32_t levels) {
+  const int32_t ring = kLinearRing * static_cast<int32_t>(kLinearThreads) * 16;
+  const int32_t stages = kLinearStages * block_rows * 2 * kChunk * (levels > 0 ? 2 : 1);
+  const int32_t rows = 16 + block_rows * (4 + 8 * kMaxSignLevels);
+  return static_cast<uint32_t>(ring + stages + rows);
+}
+
+// `levels`: the most that a variant in the batch has on this weight.
+inline Launch linear_decode_launch(const LinearParams& p, int32_t levels) {
+  const int32_t block_rows = linear_decode_block_rows(p.rows);
+  return {{static_cast<uint32_t>((p.rows + block_rows - 1) / block_rows),
+           static_cast<uint32_t>((p.outputs + kLinearOutputs - 1) / kLinearOutputs),
+           static_cast<uint32_t>(p.splits)},
+          {kLinearThreads},
+          linear_decode_shared(block_rows, levels)};
+}
+
+// Kernels by [block rows 16, 32][levels 0, 1, 2].
+constexpr const char* kLinearDecodeKernels[2][kMaxSignLevels + 1] = {
+    {"deltad_linear_r16", "deltad_linear_r16_signs1", "deltad_linear_r16_signs2"},
+    {"deltad_linear_r32", "deltad_linear_r32_signs1", "deltad_linear_r32_signs2"}};
+
+}  // namespace deltad::cuda

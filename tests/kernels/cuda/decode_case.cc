@@ -1,0 +1,289 @@
+#include "tests/kernels/cuda/decode_case.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cuda/repack.h"
+#include "kernels/cuda/sign_planes.h"
+#include "kernels/ref/linear.h"
+#include "tensor/float16.h"
+
+namespace deltad::cuda {
+
+extern "C" {
+void deltad_repack_base(RepackBaseParams p);
+void deltad_repack_signs(RepackSignsParams p);
+void deltad_sign_planes(SignPlanesParams p);
+void deltad_linear_r16(LinearParams p);
+void deltad_linear_r16_signs1(LinearParams p);
+void deltad_linear_r16_signs2(LinearParams p);
+void deltad_linear_r32(LinearParams p);
+void deltad_linear_r32_signs1(LinearParams p);
+void deltad_linear_r32_signs2(LinearParams p);
+}
+
+using emulator::Access;
+using emulator::DeviceBuffer;
+using emulator::launch;
+using emulator::Report;
+
+int32_t WeightShape::outputs() const {
+  int32_t sum = 0;
+  for (int32_t rows : part_rows) sum += padded_outputs(rows);
+  return sum;
+}
+
+TileRows WeightShape::place(size_t part) const {
+  if (interleaved) return {static_cast<int32_t>(part), static_cast<int32_t>(part_rows.size())};
+  int32_t first = 0;
+  for (size_t p = 0; p < part; ++p) first += padded_outputs(part_rows[p]) / 16;
+  return {first, 1};
+}
+
+int32_t WeightShape::output_of(size_t part, int32_t row) const {
+  const TileRows where = place(part);
+  return 16 * (where.first + row / 16 * where.step) + row % 16;
+}
+
+DecodeCase::DecodeCase(WeightShape shape, uint32_t seed) : shape_(std::move(shape)), random_(seed) {
+  std::normal_distribution<float> normal(0, 0.025f);  // mean |W| 0.02
+  tiles_ = std::make_unique<DeviceBuffer<uint16_t>>(
+      "w", static_cast<size_t>(8 * base_tiles_size(shape_.outputs(), shape_.columns)),
+      Access::kWrite);
+  for (size_t p = 0; p < shape_.part_rows.size(); ++p) {
+    std::vector<uint16_t> w(static_cast<size_t>(shape_.part_rows[p] * shape_.columns));
+    for (uint16_t& v : w) v = f32_to_bf16(normal(random_));
+    const DeviceBuffer<uint16_t> in("part", w);
+    const RepackBaseParams params = {in.data(), tiles_->data(), shape_.part_rows[p], shape_.columns,
+                                     shape_.place(p)};
+    const Report report = launch(deltad_repack_base, repack_base_launch(params), params);
+    EXPECT_TRUE(report.ok()) << report.text();
+    parts_.push_back(std::move(w));
+  }
+}
+
+int32_t DecodeCase::add_variant(int32_t levels, double alpha, bool one_alpha) {
+  const auto outputs = static_cast<size_t>(shape_.outputs());
+  const auto row_bytes = static_cast<size_t>((shape_.columns + 7) / 8);
+  std::uniform_real_distribution<double> factor(0.5, 1.5);
+  std::vector<Level> variant(static_cast<size_t>(levels));
+  for (Level& level : variant) {
+    const double common = 0.02 * alpha;
+    std::vector<float> fused(outputs, NAN);  // the padding is nobody's
+    level.tiles = std::make_unique<DeviceBuffer<uint2>>(
+        "signs", static_cast<size_t>(sign_tiles_size(shape_.outputs(), shape_.columns)),
+        Access::kWrite);
+    for (size_t p = 0; p < shape_.part_rows.size(); ++p) {
+      const auto rows = static_cast<size_t>(shape_.part_rows[p]);
+      std::vector<int8_t> signs;
+      std::vector<uint8_t> bits(rows * row_bytes, 0);
+      std::vector<float> alphas;
+      for (size_t r = 0; r < rows; ++r) {
+        for (size_t c = 0; c < static_cast<size_t>(shape_.columns); ++c) {
+          const bool plus = random_() % 2 == 1;
+          signs.push_back(plus ? 1 : -1);
+          if (plus) bits[r * row_bytes + c / 8] |= static_cast<uint8_t>(1u << (c % 8));
+        }
+        const double own = one_alpha ? common : common * factor(random_);
+        alphas.push_back(static_cast<float>(own));
+        fused[static_cast<size_t>(shape_.output_of(p, static_cast<int32_t>(r)))] = alphas.back();
+      }
+      const DeviceBuffer<uint8_t> in("sign part", bits);
+      const RepackSignsParams params = {in.data(), level.tiles->data(), shape_.part_rows[p],
+                                        shape_.columns, shape_.place(p)};
+      const Report report = launch(deltad_repack_signs, repack_signs_launch(params), params);
+      EXPECT_TRUE(report.ok()) << report.text();
+      level.signs.push_back(std::move(signs));
+      level.alpha.push_back(std::move(alphas));
+    }
+    for (float& a : fused) a = std::isnan(a) ? 0.0f : a;
+    level.device_alpha = std::make_unique<DeviceBuffer<float>>("alpha", fused);
+    alpha /= 3;  // the next level's residual is smaller
+  }
+  variants_.push_back(std::move(variant));
+  return static_cast<int32_t>(variants_.size()) - 1;
+}
+
+std::vector<float> DecodeCase::random_rows(int32_t m) {
+  std::normal_distribution<float> normal;
+  std::vector<float> x;
+  for (int32_t r = 0; r < m; ++r) {
+    const float outlier = r % 3 == 1 ? 30.0f : 1.0f;
+    for (int32_t c = 0; c < shape_.columns; ++c) {
+      const float v = normal(random_) * (c % 97 == 5 ? outlier : 1.0f);
+      x.push_back(bf16_to_f32(f32_to_bf16(v)));
+    }
+  }
+  return x;
+}
+
+DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<RowGroup>& groups,
+                                const Call& call) {
+  const int32_t m = groups.back().end_row, columns = shape_.columns, outputs = shape_.outputs();
+  const auto rows = static_cast<size_t>(m);
+  Run run;
+
+  const int32_t stride = (columns + 7) / 8 * 8;
+  std::vector<uint16_t> x_bits(rows * static_cast<size_t>(stride), 0);
+  for (size_t r = 0; r < rows; ++r) {
+    for (size_t c = 0; c < static_cast<size_t>(columns); ++c) {
+      x_bits[r * static_cast<size_t>(stride) + c] =
+          f32_to_bf16(x[r * static_cast<size_t>(columns) + c]);
+    }
+  }
+  const DeviceBuffer<uint16_t> x_buffer("x", x_bits);
+
+  int32_t levels = 0;
+  RowGroups table{};
+  for (const RowGroup& group : groups) {
+    table.group[table.count++] = group;
+    if (group.slot >= 0) {
+      levels =
+          std::max(levels, static_cast<int32_t>(variants_[static_cast<size_t>(group.slot)].size()));
+    }
+  }
+  const DeviceBuffer<RowGroups> group_buffer("groups", std::vector<RowGroups>{table});
+  std::vector<SignSlot> slot_values;
+  for (const auto& variant : variants_) {
+    SignSlot slot{};
+    for (size_t l = 0; l < variant.size(); ++l) {
+      slot.signs[l] = variant[l].tiles->data();
+      slot.alpha[l] = variant[l].device_alpha->data();
+    }
+    slot_values.push_back(slot);
+  }
+  const DeviceBuffer<SignSlot> slots("slots", slot_values);
+
+  const DeviceBuffer<uint4> planes("planes", static_cast<size_t>(planes_size(m, columns)),
+                                   Access::kWrite);
+  const DeviceBuffer<float> scale("plane scale", rows, Access::kWrite);
+  const DeviceBuffer<int32_t> sum("plane sum", rows, Access::kWrite);
+  if (levels > 0) {
+    const SignPlanesParams p = {x_buffer.data(), planes.data(), scale.data(), sum.data(), stride, m,
+                                columns};
+    run.report = launch(deltad_sign_planes, sign_planes_launch(p), p, call.options);
+    if (!run.report.ok()) return run;
+  }
+
+  const bool gated = call.epilogue == LinearEpilogue::kSiluGate;
+  const size_t width = static_cast<size_t>(gated ? outputs / 2 : outputs);
+  const int32_t splits = call.splits > 0 ? call.splits : linear_decode_splits(outputs, columns);
+  const auto parts = static_cast<size_t>(splits) * rows * static_cast<size_t>(outputs);
+  const DeviceBuffer<float> out("out", gated ? 0 : rows * width, Access::kWrite);
+  const DeviceBuffer<uint16_t> gated_out("gated out", gated ? rows * width : 0, Access::kWrite);
+  if (call.initial != nullptr) std::copy(call.initial->begin(), call.initial->end(), out.data());
+  const DeviceBuffer<float> base_parts("base parts", splits > 1 ? parts : 0, Access::kMessage);
+  const DeviceBuffer<int32_t> sign_parts(
+      "sign parts", splits > 1 ? parts * static_cast<size_t>(levels) : 0, Access::kMessage);
+
+  LinearParams p{};
+  p.x = x_buffer.data();
+  p.w = tiles_->data();
+  p.slots = slots.data();
+  p.planes = planes.data();
+  p.plane_scale = scale.data();
+  p.plane_sum = sum.data();
+  p.groups = group_buffer.data();
+  p.out = gated ? static_cast<void*>(gated_out.data()) : out.data();
+  p.base_parts = base_parts.data();
+  p.sign_parts = sign_parts.data();
+  p.x_stride = stride;
+  p.out_stride = static_cast<int64_t>(width);
+  p.rows = m;
+  p.outputs = outputs;
+  p.columns = columns;
+  p.splits = splits;
+  p.epilogue = call.epilogue;
+  const Launch shape = linear_decode_launch(p, levels);
+  const DeviceBuffer<int32_t> arrivals(
+      "arrivals", std::vector<int32_t>(shape.grid.x * shape.grid.y, 0), Access::kMessage);
+  p.arrivals = arrivals.data();
+  using Kernel = void (*)(LinearParams);
+  constexpr Kernel kernels[2][3] = {
+      {deltad_linear_r16, deltad_linear_r16_signs1, deltad_linear_r16_signs2},
+      {deltad_linear_r32, deltad_linear_r32_signs1, deltad_linear_r32_signs2}};
+  Report report = launch(kernels[linear_decode_block_rows(m) / 32][levels], shape, p, call.options);
+  report.sites.insert(report.sites.end(), run.report.sites.begin(), run.report.sites.end());
+  run.report = std::move(report);
+  if (!run.report.ok()) return run;
+  for (size_t i = 0; i < arrivals.size(); ++i) EXPECT_EQ(arrivals.data()[i], 0);
+  if (gated) {
+    for (uint16_t v : gated_out.values()) run.out.push_back(bf16_to_f32(v));
+  } else {
+    run.out = out.values();
+  }
+  return run;
+}
+
+DecodeCase::Expected DecodeCase::expected(const float* x, int32_t slot) const {
+  const auto outputs = static_cast<size_t>(shape_.outputs());
+  const int64_t columns = shape_.columns;
+  const double u = std::ldexp(1, -24);
+  // A sum of `columns` exact products in fp32, then the splits' and the levels' additions, in any
+  // order: Higham's γ.
+  const double steps = static_cast<double>(columns) + 264 + 2;
+  const double gamma = steps * u / (1 - steps * u);
+  double largest = 0, residue = 0, x_size = 0;
+  for (int64_t c = 0; c < columns; ++c) largest = std::max(largest, std::abs(double{x[c]}));
+  const double scale = largest / 32767;
+  for (int64_t c = 0; c < columns; ++c) {
+    const double q = scale > 0 ? std::round(x[c] / scale) : 0;
+    // A half of a step: fp32 may round it to the other side, at next to no cost.
+    residue += std::abs(x[c] - q * scale) + 2 * u * std::abs(double{x[c]});
+    x_size += std::abs(double{x[c]});
+  }
+
+  Expected all;
+  all.y.assign(outputs, 0.0);
+  all.error.assign(outputs, 0.0);
+  all.delta.assign(outputs, 0.0);
+  for (size_t p = 0; p < parts_.size(); ++p) {
+    const int64_t rows = shape_.part_rows[p];
+    std::vector<uint16_t> magnitude = parts_[p];
+    for (uint16_t& v : magnitude) v &= 0x7fff;
+    std::vector<float> x_magnitude(x, x + columns);
+    for (float& v : x_magnitude) v = std::abs(v);
+    const std::vector<double> y = ref::product(parts_[p].data(), x, rows, columns);
+    const std::vector<double> size =
+        ref::product(magnitude.data(), x_magnitude.data(), rows, columns);
+    std::vector<double> delta(y.size(), 0.0), delta_error(y.size(), 0.0);
+    if (slot >= 0) {
+      std::vector<ref::SignLevel> levels;
+      for (const Level& level : variants_[static_cast<size_t>(slot)]) {
+        levels.push_back({level.signs[p].data(), level.alpha[p].data()});
+        for (size_t r = 0; r < y.size(); ++r) {
+          // 16-bit integers, then the conversion, two products and an addition.
+          delta_error[r] += level.alpha[p][r] * (residue + 4 * u * x_size);
+        }
+      }
+      delta = ref::sign_product(levels, x, rows, columns);
+    }
+    for (size_t r = 0; r < y.size(); ++r) {
+      const auto at = static_cast<size_t>(shape_.output_of(p, static_cast<int32_t>(r)));
+      all.y[at] = y[r] + delta[r];
+      all.delta[at] = delta[r];
+      all.error[at] = gamma * size[r] + delta_error[r] + 2 * u * std::abs(all.y[at]);
+    }
+  }
+  return all;
+}
+
+std::vector<RowGroup> random_groups(int32_t m, const std::vector<int32_t>& slots,
+                                    std::mt19937& random) {
+  // Each row draws its slot; sorted, equal ones are a group.
+  std::vector<int32_t> of_row;
+  for (int32_t r = 0; r < m; ++r) of_row.push_back(slots[random() % slots.size()]);
+  std::sort(of_row.begin(), of_row.end());
+  std::vector<RowGroup> groups;
+  for (int32_t r = 0; r < m; ++r) {
+    if (r == 0 || of_row[static_cast<size_t>(r)] != groups.back().slot) {
+      groups.push_back({r, r, of_row[static_cast<size_t>(r)]});
+    }
+    groups.back().end_row = r + 1;
+  }
+  return groups;
+}
+
+}  // namespace deltad::cuda

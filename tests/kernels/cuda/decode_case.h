@@ -1,0 +1,87 @@
+// One weight and variants of it on the emulated device: repacked there from row-major data, which
+// is kept for the oracle (kernels/ref/linear.h), and run through the decode kernel.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "kernels/cuda/linear_decode.h"
+#include "tests/support/cuda_on_cpu/global_memory.h"
+#include "tests/support/cuda_on_cpu/launch.h"
+
+namespace deltad::cuda {
+
+// A weight of one or several parts, each row-major; parts follow each other, or take turns in tiles
+// of 16 rows.
+struct WeightShape {
+  std::vector<int32_t> part_rows;
+  int32_t columns;
+  bool interleaved = false;
+
+  int32_t outputs() const;  // of the fused weight, padding included
+  TileRows place(size_t part) const;
+  int32_t output_of(size_t part, int32_t row) const;
+};
+
+class DecodeCase {
+ public:
+  explicit DecodeCase(WeightShape shape, uint32_t seed = 1);
+
+  // α is `alpha` times about the mean |W|, one a row or, with `one_alpha`, one for all. Returns the
+  // slot; a variant without levels does nothing to this weight.
+  int32_t add_variant(int32_t levels, double alpha, bool one_alpha = false);
+  // [m, columns], values that bf16 can hold; some rows with outliers.
+  std::vector<float> random_rows(int32_t m);
+
+  struct Run {
+    emulator::Report report;  // with the faults of all kernels of the run
+    std::vector<float> out;   // [m, outputs], or [m, outputs / 2] gated
+  };
+  // Rows of x in groups, from the first on; out starts as `initial` or as poison. levels: the most
+  // of a row's variant if not told; splits: as the shape says if not told.
+  struct Call {
+    LinearEpilogue epilogue = LinearEpilogue::kStore;
+    const std::vector<float>* initial = nullptr;
+    int32_t splits = 0;
+    emulator::Options options = {};
+  };
+  Run run(const std::vector<float>& x, const std::vector<RowGroup>& groups, const Call& call);
+  Run run(const std::vector<float>& x, const std::vector<RowGroup>& groups) {
+    return run(x, groups, Call());
+  }
+
+  // What the oracle says of a row before the epilogue, and how far from it fp32 and 16-bit integers
+  // may be: [outputs], 0 in the padding.
+  struct Expected {
+    std::vector<double> y, error;
+    std::vector<double> delta;  // the variant's part of y
+  };
+  Expected expected(const float* x, int32_t slot) const;
+
+  const WeightShape& shape() const { return shape_; }
+  // Row-major data of a part, and the fused tiles made of it.
+  const std::vector<uint16_t>& part(size_t p) const { return parts_[p]; }
+  const emulator::DeviceBuffer<uint16_t>& tiles() const { return *tiles_; }
+
+ private:
+  struct Level {
+    std::vector<std::vector<int8_t>> signs;  // [part][rows · columns]
+    std::vector<std::vector<float>> alpha;   // [part][rows]
+    std::unique_ptr<emulator::DeviceBuffer<uint2>> tiles;
+    std::unique_ptr<emulator::DeviceBuffer<float>> device_alpha;
+  };
+
+  const WeightShape shape_;
+  std::mt19937 random_;
+  std::vector<std::vector<uint16_t>> parts_;
+  std::unique_ptr<emulator::DeviceBuffer<uint16_t>> tiles_;
+  std::vector<std::vector<Level>> variants_;
+};
+
+// Groups over m rows: sizes drawn at random, slots from `slots` in rising order, −1 first.
+std::vector<RowGroup> random_groups(int32_t m, const std::vector<int32_t>& slots,
+                                    std::mt19937& random);
+
+}  // namespace deltad::cuda
