@@ -78,8 +78,19 @@ inline uint32_t encode(double x, int exponent_bits, int mantissa_bits, Round mod
 inline uint32_t to_bf16(double x, Round mode = Round::kNearest) { return encode(x, 8, 7, mode); }
 inline uint32_t to_f16(double x, Round mode = Round::kNearest) { return encode(x, 5, 10, mode); }
 
-// a·b + c rounded to odd in double, so that a second rounding to 16 bits is exact. The product of
-// two 16-bit floats is exact in double.
+// A double or an integer to float, rounded as `mode` says; the host rounds to nearest.
+template <typename V>
+inline float to_float(V exact, Round mode) {
+  const auto f = static_cast<float>(exact);
+  const auto back = static_cast<long double>(f), x = static_cast<long double>(exact);
+  if (mode == Round::kNearest || !std::isfinite(f) || back == x) return f;
+  const bool up = mode == Round::kUp || (mode == Round::kZero && x < 0);
+  if (up) return back < x ? std::nextafter(f, std::numeric_limits<float>::infinity()) : f;
+  return back > x ? std::nextafter(f, -std::numeric_limits<float>::infinity()) : f;
+}
+
+// a·b + c rounded to odd in double, so that a second rounding to at most 32 bits is exact. The
+// product of two floats is exact in double.
 inline double fma_round_to_odd(double a, double b, double c) {
   const double p = a * b, sum = p + c;
   if (!std::isfinite(sum)) return sum;

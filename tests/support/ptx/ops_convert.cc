@@ -33,17 +33,6 @@ double read_float(Warp& w, Type t, uint32_t place, int l) {
   }
 }
 
-// Rounds toward `mode`, where the host rounds to nearest.
-template <typename V>
-float to_float(V exact, Round mode) {
-  const auto f = static_cast<float>(exact);
-  const auto back = static_cast<long double>(f), x = static_cast<long double>(exact);
-  if (mode == Round::kNearest || !std::isfinite(f) || back == x) return f;
-  const bool up = mode == Round::kUp || (mode == Round::kZero && x < 0);
-  if (up) return back < x ? std::nextafter(f, INFINITY) : f;
-  return back > x ? std::nextafter(f, -INFINITY) : f;
-}
-
 uint32_t write_float(Type t, double x, Round mode) {
   switch (t) {
     case Type::kF16:

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "tests/support/ptx/lanes.h"
+#include "tests/support/ptx/minifloat.h"
 
 namespace deltad::ptx {
 
@@ -208,13 +209,41 @@ void build_minmax(Decoder& d) {
   d.emit(flush ? handler<F, float, true, false, 2>() : handler<F, float, false, false, 2>());
 }
 
+// Rounded down, up or to zero: exact but for the last bit in double, then to float.
+template <Round kMode, bool kFlush>
+struct Directed {
+  float operator()(float a, float b, float c) const {
+    const double r = fma_round_to_odd(flushed<kFlush>(a), flushed<kFlush>(b), flushed<kFlush>(c));
+    return flushed<kFlush>(to_float(r, kMode));
+  }
+};
+
+template <Round kMode>
+void build_directed(Decoder& d, const std::string& opcode) {
+  const bool flush = d.take("ftz");
+  if (d.type() != Type::kF32) d.unknown("its type");
+  constexpr uint64_t kOne = 0x3f800000, kMinusZero = 0x80000000;
+  d.dst(0, Type::kF32);
+  d.src(1, Type::kF32);
+  if (opcode == "add") d.constant(kOne, Type::kF32);
+  d.src(2, Type::kF32);
+  if (opcode == "mul") d.constant(kMinusZero, Type::kF32);
+  if (opcode == "fma") d.src(3, Type::kF32);
+  if (opcode != "add" && opcode != "mul" && opcode != "fma") d.unknown("its rounding");
+  d.emit(flush ? &map<Directed<kMode, true>, float, float, float, float>
+               : &map<Directed<kMode, false>, float, float, float, float>);
+}
+
 template <const char* kOpcode, typename F, int kSources>
 void shared(Decoder& d) {
   const Type t = d.last_type();
   if (!is_float(t)) return build_integer(d, kOpcode);
   if (t != Type::kF32 && t != Type::kF64) return build_half(d, kOpcode);
   if constexpr (std::is_same_v<F, Min> || std::is_same_v<F, Max>) return build_minmax<F>(d);
-  d.take("rn");  // the default, and the only rounding that nvcc writes for these
+  if (d.take("rm")) return build_directed<Round::kDown>(d, kOpcode);
+  if (d.take("rp")) return build_directed<Round::kUp>(d, kOpcode);
+  if (d.take("rz")) return build_directed<Round::kZero>(d, kOpcode);
+  d.take("rn");  // the default
   build<F, kSources>(d);
 }
 

@@ -1,4 +1,4 @@
-// A kernel's PTX, launched like the emulator launches it as C++: on the buffers that the test made
+// Kernels' PTX, launched like the emulator launches them as C++: on the buffers that the test made
 // (emulator::DeviceBuffer), whose addresses are the host's.
 #pragma once
 
@@ -8,21 +8,20 @@
 #include <span>
 #include <string>
 
-#include "kernels/cuda/launch.h"
+#include "tests/kernels/cuda/launcher.h"
 #include "tests/support/cuda_on_cpu/global_memory.h"
 #include "tests/support/ptx/tests/ptx_run.h"
 
 namespace deltad::cuda {
 
-class PtxKernel {
+class PtxFile {
  public:
   // kernels/cuda/FILE.cu, compiled for the architecture.
-  PtxKernel(const std::string& arch, const std::string& file, std::string name)
-      : module_(ptx::load_file(std::string(DELTAD_PTX) + "/" + arch + "/" + file + ".ptx")),
-        name_(std::move(name)) {}
+  PtxFile(const std::string& arch, const std::string& file)
+      : module_(ptx::load_file(std::string(DELTAD_PTX) + "/" + arch + "/" + file + ".ptx")) {}
 
-  template <class Params>
-  ptx::Outcome run(const Launch& l, const Params& p, const ptx::Options& options) {
+  ptx::Outcome run(const char* kernel, const Launch& l, std::span<const std::byte> params,
+                   const ptx::Options& options) {
     ptx::Memory memory;
     for (const auto& [base, r] : emulator::GlobalMemory::instance().ranges()) {
       const std::span bytes(r.base, r.bytes);
@@ -32,20 +31,17 @@ class PtxKernel {
         memory.add(r.name, bytes);
       }
     }
-    return module_->run(name_, {l.grid.x, l.grid.y, l.grid.z}, {l.block.x, l.block.y, l.block.z},
-                        l.shared_bytes, std::as_bytes(std::span(&p, 1)), memory, options);
+    return module_->run(kernel, {l.grid.x, l.grid.y, l.grid.z}, {l.block.x, l.block.y, l.block.z},
+                        l.shared_bytes, params, memory, options);
   }
-  // As a case wants it: a function of the shape and the parameters.
-  auto launcher(const ptx::Options& options, ptx::Outcome& out) {
-    return [this, &options, &out](const Launch& l, const auto& p) { out = run(l, p, options); };
+  bool has(const std::string& kernel) const {
+    const std::vector<std::string> all = module_->kernels();
+    return std::find(all.begin(), all.end(), kernel) != all.end();
   }
-
   ptx::Module& module() { return *module_; }
-  const std::string& name() const { return name_; }
 
  private:
   std::unique_ptr<ptx::Module> module_;
-  std::string name_;
 };
 
 }  // namespace deltad::cuda

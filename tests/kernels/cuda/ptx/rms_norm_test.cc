@@ -7,7 +7,13 @@ namespace {
 
 class RmsNormPtx : public testing::TestWithParam<const char*> {
  protected:
-  PtxKernel kernel_{GetParam(), "rms_norm", kRmsNormKernel};
+  // A kernel launch for RmsNormCase::run.
+  auto launcher(const ptx::Options& options, ptx::Outcome& out) {
+    return [&](const Launch& shape, const RmsNormParams& p) {
+      out = file_.run(kRmsNormKernel, shape, std::as_bytes(std::span(&p, 1)), options);
+    };
+  }
+  PtxFile file_{GetParam(), "rms_norm"};
 };
 INSTANTIATE_TEST_SUITE_P(Architecture, RmsNormPtx, testing::ValuesIn(ptx::kArchitectures));
 
@@ -16,7 +22,7 @@ TEST_P(RmsNormPtx, EqualsTheOracle) {
     const RmsNormCase c(5, columns);
     for (const ptx::Options& options : ptx::schedules()) {
       ptx::Outcome o;
-      const std::vector<uint16_t> out = c.run(0, c.rows, kernel_.launcher(options, o));
+      const std::vector<uint16_t> out = c.run(0, c.rows, launcher(options, o));
       ASSERT_FALSE(o.fault) << message(o);
       EXPECT_EQ(c.wrong(out), "") << columns;
     }
@@ -27,9 +33,9 @@ TEST_P(RmsNormPtx, RowsAloneAreTheSameBits) {
   const RmsNormCase c(4, 1536);
   ptx::Outcome o;
   const ptx::Options options;
-  const std::vector<uint16_t> all = c.run(0, c.rows, kernel_.launcher(options, o));
+  const std::vector<uint16_t> all = c.run(0, c.rows, launcher(options, o));
   for (int32_t row = 0; row < c.rows; ++row) {
-    const std::vector<uint16_t> alone = c.run(row, row + 1, kernel_.launcher(options, o));
+    const std::vector<uint16_t> alone = c.run(row, row + 1, launcher(options, o));
     ASSERT_FALSE(o.fault) << message(o);
     EXPECT_TRUE(std::equal(alone.begin(), alone.end(), all.begin() + row * c.columns));
   }
@@ -38,8 +44,8 @@ TEST_P(RmsNormPtx, RowsAloneAreTheSameBits) {
 TEST_P(RmsNormPtx, EveryBarrierAndBoundIsNeeded) {
   const RmsNormCase c(3, 576);
   ptx::expect_mutations_caught(
-      kernel_.module(), kernel_.name(), 3, [&](const ptx::Options& options, ptx::Outcome& o) {
-        const std::vector<uint16_t> out = c.run(0, c.rows, kernel_.launcher(options, o));
+      file_.module(), kRmsNormKernel, 3, [&](const ptx::Options& options, ptx::Outcome& o) {
+        const std::vector<uint16_t> out = c.run(0, c.rows, launcher(options, o));
         return o.fault ? o.fault->text() : c.wrong(out);
       });
 }
