@@ -25,14 +25,14 @@ function(deltad_cuda target folder out)
       add_custom_command(
         OUTPUT ${base}.ptx
         COMMAND ${CMAKE_COMMAND} -E make_directory ${out}/${arch}
-        COMMAND ${DELTAD_CCACHE} ${DELTAD_NVCC} -c -ptx -arch=${arch} -std=c++20 -O3 -I${CMAKE_SOURCE_DIR} -Werror all-warnings
+        COMMAND ${DELTAD_CCACHE} ${DELTAD_NVCC} -c -ptx -lineinfo -arch=${arch} -std=c++20 -O3 -I${CMAKE_SOURCE_DIR} -Werror all-warnings
                 -MD -MF ${base}.d -MT ${base}.ptx -o ${base}.ptx ${source}
         DEPENDS ${source}
         DEPFILE ${base}.d
         VERBATIM)
       add_custom_command(
         OUTPUT ${base}.cubin ${base}.resources
-        COMMAND sh -c "$0 -arch=$1 -O3 -v $2.ptx -o $2.cubin > $2.resources 2>&1 || { cat $2.resources; exit 1; }"
+        COMMAND sh -c "$0 -arch=$1 -O3 -lineinfo -v $2.ptx -o $2.cubin > $2.resources 2>&1 || { cat $2.resources; exit 1; }"
                 ${DELTAD_PTXAS} ${arch} ${base}
         DEPENDS ${base}.ptx
         VERBATIM)

@@ -20,6 +20,7 @@ void Block::arrive(Warp& w, const Instr& i, uint32_t id, uint32_t count, bool wa
     w.fault(i, "other warps came to this barrier with count " + std::to_string(b.needed) +
                    ", this one with " + std::to_string(count));
   }
+  join(b.known, races.release(w.index));
   b.arrived += 32;  // whole warps count, also one with fewer threads
   if (wait) {
     w.at_barrier = static_cast<int>(id);
@@ -36,6 +37,7 @@ void Block::release_if_full(uint32_t id) {
   ++grid->events;
   for (const auto& [w, i] : done.waiters) {
     w->at_barrier = -1;
+    races.acquire(w->index, done.known);
     switch (i->aux[1]) {
       case kVotesCount:
         for_lanes(w->live, [&, v = w, in = i](int l) { v->u32(in->op[3])[l] = done.votes; });
@@ -69,6 +71,7 @@ MBarrier& Block::mbarrier_at(Warp& w, const Instr& i, uint64_t address, int lane
 void Block::advance_if_complete(MBarrier& m) {
   if (m.pending != 0 || m.bytes != 0) return;
   ++m.phase;
+  join(m.completed, std::exchange(m.arriving, {}));
   m.pending = m.expected;
   ++grid->events;
 }
@@ -81,6 +84,7 @@ void Block::land(size_t which) {
   m.bytes -= p.bytes;
   if (p.arrivals > m.pending) p.warp->fault(*p.by, "more arrivals than the mbarrier expects");
   m.pending -= p.arrivals;
+  join(m.arriving, p.arrivals > 0 ? races.release(p.warp->index) : p.known);
   advance_if_complete(m);
   ++grid->events;
 }

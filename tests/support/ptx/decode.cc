@@ -1,6 +1,7 @@
 #include "tests/support/ptx/decode.h"
 
 #include <algorithm>
+#include <fstream>
 #include <utility>
 
 namespace deltad::ptx {
@@ -88,6 +89,7 @@ void Decoder::unknown(const std::string& why) const {
                       (why.empty() ? " in this form" : ": " + why),
               .instruction = s_.text,
               .line = s_.line,
+              .source = source_of(*kernel_.module, s_),
               .kernel = kernel_.name};
 }
 
@@ -275,6 +277,28 @@ void Decoder::emit(Handler h) {
   kernel_.code.push_back(in);
 }
 
+namespace {
+
+// Which instructions compare on a line of the source that has in_bounds(…).
+std::vector<bool> bound_checks(const ModuleText& module, const Kernel& k) {
+  std::map<int, std::vector<std::string>> sources;
+  for (const auto& [number, path] : module.files) {
+    std::ifstream in(path);
+    for (std::string line; std::getline(in, line);) sources[number].push_back(line);
+  }
+  std::vector<bool> bounds;
+  for (size_t i = 0; i < k.code.size(); ++i) {
+    const Statement& s = k.text->code[i];
+    const std::vector<std::string>& lines = sources[s.file];
+    const auto line = static_cast<size_t>(s.source_line);
+    bounds.push_back(k.code[i].compares && line > 0 && line <= lines.size() &&
+                     lines[line - 1].find("in_bounds(") != std::string::npos);
+  }
+  return bounds;
+}
+
+}  // namespace
+
 Kernel decode(const ModuleText& module, const std::string& name) {
   const auto f = module.functions.find(name);
   if (f == module.functions.end()) throw Fault{.what = "the module has no kernel " + name};
@@ -300,6 +324,7 @@ Kernel decode(const ModuleText& module, const std::string& name) {
     b->second(d);
     if (k.code.size() != k.places.size()) d.unknown("it was not decoded");
   }
+  k.bounds = bound_checks(module, k);
   return k;
 }
 

@@ -12,6 +12,7 @@
 
 #include "tests/support/ptx/memory.h"
 #include "tests/support/ptx/parser.h"
+#include "tests/support/ptx/race_detector.h"
 #include "tests/support/ptx/run.h"
 
 namespace deltad::ptx {
@@ -37,6 +38,7 @@ struct Instr {
   bool guard_negated = false;
   Flow flow = Flow::kPlain;
   bool removable = false;  // a barrier, wait or fence: what Mutation::kSkip may take away
+  bool compares = false;   // setp: op[0] is its answer, op[1] the opposite if aux[2]
   int done_op = -1;        // of a wait that is polled: which operand says that it is over
   int target = -1;         // of a branch
   int mask_op = -1;        // kConverge: which operand holds the lanes that take part
@@ -57,6 +59,7 @@ struct Kernel {
   const Function* text = nullptr;
   const ModuleText* module = nullptr;
   std::vector<Instr> code;
+  std::vector<bool> bounds;                   // which instructions are bound checks
   std::vector<std::vector<uint32_t>> places;  // what Instr::op points into
   uint32_t file_words = 0;
   struct Constant {
@@ -77,11 +80,13 @@ struct MBarrier {
   uint32_t expected = 0, pending = 0;
   int64_t bytes = 0;
   uint64_t phase = 0;
+  Clock arriving = {}, completed = {};  // what arrivals make known: of this phase, of those before
 };
 
 struct CopyIn {  // into shared memory: cp.async, one lane's; or a bulk copy
   uint32_t to = 0, bytes = 0, filled = 0;  // filled: read; the rest becomes zeros
   uint64_t from = 0;
+  int lane = 0;
   const Instr* by = nullptr;
   bool bulk = false;  // by the asynchronous proxy
 };
@@ -94,6 +99,7 @@ struct Pending {
   uint32_t bytes = 0;  // complete_tx
   uint32_t arrivals = 0;
   const Instr* by = nullptr;
+  Clock known = {};  // of a bulk copy: what its issue makes known
 };
 
 // wgmma in flight: one warp's rows. The sums lie here, not in the registers, until the wait.
@@ -110,6 +116,7 @@ struct Product {
 struct BulkStore {
   uint64_t to = 0;
   uint32_t from = 0, bytes = 0;
+  int lane = 0;
   const Instr* by = nullptr;
 };
 
@@ -121,6 +128,7 @@ struct Block {
     uint32_t needed = 0;   // 0: all threads of the block that are left
     std::vector<std::pair<Warp*, const Instr*>> waiters;
     uint32_t voters = 0, votes = 0;  // of a reduction
+    Clock known;                     // what arrivals make known
   };
   Grid* grid = nullptr;
   Dim3 index;
@@ -131,6 +139,7 @@ struct Block {
   // The last generic store to each 16 bytes of shared memory: when, and by which warp.
   std::vector<std::pair<uint64_t, Warp*>> generic_writes;
   std::vector<Warp> warps;
+  RaceDetector races;
 
   void arrive(Warp& w, const Instr& i, uint32_t id, uint32_t count, bool wait);
   void release_if_full(uint32_t id);
@@ -180,7 +189,8 @@ struct Warp {
 
  private:
   bool pick();
-  void park();  // the active lanes' place into lane_pc
+  void park();                                  // the active lanes' place into lane_pc
+  void answer(const Instr& i, uint32_t lanes);  // of a bound check
   void branch(const Instr& i, uint32_t lanes);
   void exit(uint32_t lanes);
   void converge(const Instr& i, uint32_t lanes);
@@ -197,9 +207,9 @@ struct Grid {
   Options options;
   std::mt19937_64 random;
   uint64_t steps = 0;
-  uint64_t events = 0;                      // what may let a waiting warp go on
-  uint64_t clock = 0;                       // counts writes and fences, for their order
-  std::vector<uint64_t> executed, refused;  // as in Outcome
+  uint64_t events = 0;                               // what may let a waiting warp go on
+  uint64_t clock = 0;                                // counts writes and fences, for their order
+  std::vector<uint64_t> executed, refused, granted;  // as in Outcome
 
   bool mutated(Mutation::Kind kind, int pc) const {
     return options.mutation && options.mutation->instruction == pc &&
@@ -215,9 +225,12 @@ struct Grid {
 constexpr uint64_t kSharedWindow = 0xffff'0000'0000'0000, kParamWindow = 0xfffe'0000'0000'0000,
                    kLocalWindow = 0xfffd'0000'0000'0000;
 
-// Checked access.
+// Checked access: within bounds …
 uint8_t* shared_at(Warp& w, const Instr& i, uint64_t address, uint32_t bytes, int lane);
-// Also notes that generic code wrote there.
+// … and ordered with other accesses …
+const uint8_t* shared_read(Warp& w, const Instr& i, uint64_t address, uint32_t bytes, int lane);
+uint8_t* shared_write(Warp& w, const Instr& i, uint64_t address, uint32_t bytes, int lane);
+// … and noted as generic code's.
 uint8_t* shared_for_write(Warp& w, const Instr& i, uint64_t address, uint32_t bytes, int lane);
 const uint8_t* global_at(Warp& w, const Instr& i, uint64_t address, uint32_t bytes, int lane);
 uint8_t* global_for_write(Warp& w, const Instr& i, uint64_t address, uint32_t bytes, int lane);

@@ -20,7 +20,7 @@ struct Survivors {
 };
 
 // `run` executes the kernel under the options, gives the outcome and says what is wrong: "" if
-// nothing. Guards and branches that never mattered in a right run are left out: there is nothing
+// nothing. Guards and bounds that never mattered in a right run are left out: there is nothing
 // to notice.
 Survivors survivors(const std::vector<Mutation>& mutations,
                     const std::function<std::string(const Options&, Outcome&)>& run);

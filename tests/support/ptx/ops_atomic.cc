@@ -58,8 +58,10 @@ void update(Warp& w, const Instr& i, uint32_t lanes, F f) {
       shared = true;
       a -= kSharedWindow;
     }
+    // Atomics do not race with each other: for the detector they only read.
+    if (shared) shared_read(w, i, a, sizeof(T), l);
     uint8_t* p =
-        shared ? shared_for_write(w, i, a, sizeof(T), l) : global_for_write(w, i, a, sizeof(T), l);
+        shared ? shared_at(w, i, a, sizeof(T), l) : global_for_write(w, i, a, sizeof(T), l);
     T old;
     std::memcpy(&old, p, sizeof old);
     const T now = f(old, l);

@@ -35,12 +35,14 @@ void at_barrier(Warp& w, const Instr& i, uint32_t lanes) {
   w.block->arrive(w, i, id, w.u32(i.op[1])[l], i.aux[0] != 0);
 }
 
+void meet(Warp& w, const Instr&, uint32_t) { w.block->races.meet(w.index); }
+
 void build_warp_barrier(Decoder& d) {
   if (!d.take("sync")) d.unknown();
   d.in.flow = Flow::kConverge;
   d.in.mask_op = 0;
   d.src(0, Type::kB32);
-  d.emit(&nothing);
+  d.emit(&meet);
 }
 
 void build_barrier(Decoder& d) {

@@ -8,10 +8,10 @@
 namespace deltad::ptx {
 
 void land(Warp& w, const CopyIn& c) {
-  uint8_t* to = c.bulk ? shared_at(w, *c.by, c.to, c.bytes, -1)
-                       : shared_for_write(w, *c.by, c.to, c.bytes, -1);
+  uint8_t* to = c.bulk ? shared_at(w, *c.by, c.to, c.bytes, c.lane)
+                       : shared_for_write(w, *c.by, c.to, c.bytes, c.lane);
   std::memset(to, 0, c.bytes);
-  if (c.filled > 0) std::memcpy(to, global_at(w, *c.by, c.from, c.filled, -1), c.filled);
+  if (c.filled > 0) std::memcpy(to, global_at(w, *c.by, c.from, c.filled, c.lane), c.filled);
 }
 
 namespace {
@@ -27,7 +27,7 @@ void copy(Warp& w, const Instr& i, uint32_t lanes) {
     if (filled > i.n) w.fault(i, "it reads more than it writes", l);
     poison(shared_for_write(w, i, to, i.n, l), i.n);
     if (filled > 0) global_at(w, i, from, filled, l);
-    const CopyIn c{static_cast<uint32_t>(to), i.n, filled, from, &i};
+    const CopyIn c{static_cast<uint32_t>(to), i.n, filled, from, l, &i};
     if (w.block->grid->lands_early()) {
       land(w, c);
     } else {
@@ -130,21 +130,22 @@ void bulk_load(Warp& w, const Instr& i, uint32_t lanes) {
     check_bulk(w, i, to, from, bytes, l);
     b.mbarrier_at(w, i, mbarrier, l);
     global_at(w, i, from, bytes, l);
-    poison(shared_at(w, i, to, bytes, l), bytes);
+    poison(shared_write(w, i, to, bytes, l), bytes);
     b.require_proxy_fence(w, i, to, bytes, l);
     b.forget_generic_writes(to, bytes);
     b.pending.push_back({.warp = &w,
-                         .copies = {{static_cast<uint32_t>(to), bytes, bytes, from, &i, true}},
+                         .copies = {{static_cast<uint32_t>(to), bytes, bytes, from, l, &i, true}},
                          .mbarrier = static_cast<uint32_t>(mbarrier),
                          .bytes = bytes,
-                         .by = &i});
+                         .by = &i,
+                         .known = b.races.release(w.index)});
     if (b.grid->lands_early()) b.land(b.pending.size() - 1);
   });
 }
 
 void finish(Warp& w, const BulkStore& s) {
-  const uint8_t* from = shared_at(w, *s.by, s.from, s.bytes, -1);
-  std::memcpy(global_for_write(w, *s.by, s.to, s.bytes, -1), from, s.bytes);
+  const uint8_t* from = shared_read(w, *s.by, s.from, s.bytes, s.lane);
+  std::memcpy(global_for_write(w, *s.by, s.to, s.bytes, s.lane), from, s.bytes);
 }
 
 // Two stores in flight to one place may land in any order.
@@ -166,10 +167,10 @@ void bulk_store(Warp& w, const Instr& i, uint32_t lanes) {
     const uint64_t to = address_of(w, i, 0, l), from = to_shared(address_of(w, i, 1, l));
     const uint32_t bytes = w.u32(i.op[0])[l];
     check_bulk(w, i, from, to, bytes, l);
-    shared_at(w, i, from, bytes, l);
+    shared_read(w, i, from, bytes, l);
     global_for_write(w, i, to, bytes, l);
     w.block->require_proxy_fence(w, i, from, bytes, l);
-    const BulkStore s{to, static_cast<uint32_t>(from), bytes, &i};
+    const BulkStore s{to, static_cast<uint32_t>(from), bytes, l, &i};
     check_overlap(w, s, l);
     if (w.block->grid->lands_early()) {
       finish(w, s);

@@ -19,7 +19,7 @@ void load_matrix(Warp& w, const Instr& i, uint32_t) {
       const int lane = static_cast<int>(8 * m + r);
       const uint64_t a = to_shared(address_of(w, i, 0, lane));
       if (a % 16 != 0) w.fault(i, "misaligned row", lane);
-      rows[r] = shared_at(w, i, a, 16, lane);
+      rows[r] = shared_read(w, i, a, 16, lane);
     }
     for (uint32_t l = 0; l < 32; ++l) {
       if (i.aux[0]) {

@@ -32,6 +32,7 @@ void invalidate(Warp& w, const Instr& i, uint32_t lanes) {
 void subtract(Warp& w, const Instr& i, MBarrier& m, uint32_t count, int l) {
   if (count > m.pending) w.fault(i, "more arrivals than the mbarrier expects", l);
   m.pending -= count;
+  join(m.arriving, w.block->races.release(w.index));
   w.block->advance_if_complete(m);
 }
 
@@ -69,6 +70,7 @@ void test(Warp& w, const Instr& i, uint32_t lanes) {
     const bool over =
         kParity ? (m.phase & 1) != (w.u32(i.op[1])[l] & 1) : m.phase != w.u64(i.op[1])[l];
     done |= uint32_t{over} << l;
+    if (over) w.block->races.acquire(w.index, m.completed);
   });
   w.set_predicate(i.op[0], lanes, done);
   w.yielded = done != lanes;

@@ -18,8 +18,23 @@ uint8_t* shared_at(Warp& w, const Instr& i, uint64_t address, uint32_t bytes, in
   return s.data() + address;
 }
 
-uint8_t* shared_for_write(Warp& w, const Instr& i, uint64_t address, uint32_t bytes, int lane) {
+const uint8_t* shared_read(Warp& w, const Instr& i, uint64_t address, uint32_t bytes, int lane) {
+  const uint8_t* p = shared_at(w, i, address, bytes, lane);
+  const auto conflict = w.block->races.read(w.index, lane, address, bytes);
+  if (conflict) w.fault(i, *conflict, lane);
+  return p;
+}
+
+uint8_t* shared_write(Warp& w, const Instr& i, uint64_t address, uint32_t bytes, int lane) {
   uint8_t* p = shared_at(w, i, address, bytes, lane);
+  const int line = w.kernel->text->code[static_cast<size_t>(&i - w.kernel->code.data())].line;
+  const auto conflict = w.block->races.write(w.index, lane, address, bytes, line);
+  if (conflict) w.fault(i, *conflict, lane);
+  return p;
+}
+
+uint8_t* shared_for_write(Warp& w, const Instr& i, uint64_t address, uint32_t bytes, int lane) {
+  uint8_t* p = shared_write(w, i, address, bytes, lane);
   const uint64_t now = ++w.block->grid->clock;
   for (uint64_t a = address / 16; a <= (address + bytes - 1) / 16; ++a)
     w.block->generic_writes[a] = {now, &w};
@@ -87,7 +102,7 @@ Space resolve(Warp& w, const Instr& i, uint64_t& a, uint32_t bytes, int lane) {
 const uint8_t* readable(Warp& w, const Instr& i, uint64_t a, uint32_t bytes, int lane) {
   switch (resolve(w, i, a, bytes, lane)) {
     case kShared:
-      return shared_at(w, i, a, bytes, lane);
+      return shared_read(w, i, a, bytes, lane);
     case kParam:
       return params_at(w, i, a, bytes, lane);
     case kLocal:

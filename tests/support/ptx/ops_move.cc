@@ -168,6 +168,7 @@ void compare(Warp& w, const Instr& i, uint32_t lanes) {
 }
 
 void build_setp(Decoder& d) {
+  d.in.compares = true;
   d.in.aux[0] = comparison(d, d.next());
   if (d.take("and")) d.in.aux[1] = 1;
   if (d.take("or")) d.in.aux[1] = 2;

@@ -55,7 +55,7 @@ std::vector<Row> read_rows(Warp& w, const Instr& i, uint64_t descriptor, bool tr
                            uint32_t first, uint32_t count) {
   std::vector<Row> rows(count);
   visit_rows(descriptor, transposed, first, count, [&](uint32_t r, uint32_t k, uint64_t address) {
-    const uint8_t* p = shared_at(w, i, address, 16, -1);
+    const uint8_t* p = shared_read(w, i, address, 16, -1);
     if (!transposed) {
       std::memcpy(&rows[r][4 * k], p, 16);
       return;
@@ -144,7 +144,7 @@ void issue(Warp& w, const Instr& i, uint32_t) {
   if (!w.products_fenced) w.fault(i, "no wgmma.fence since the registers were last in use");
   Product p{.multiply = kMultiply, .by = &i};
   auto fenced = [&](uint32_t, uint32_t, uint64_t address) {
-    shared_at(w, i, address, 16, -1);
+    shared_read(w, i, address, 16, -1);
     w.block->require_proxy_fence(w, i, address, 16, -1);
   };
   const uint32_t* op = i.op + sums;

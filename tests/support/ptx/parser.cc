@@ -80,8 +80,12 @@ class Parser {
   ModuleText module() {
     for (skip(); at_ < text_.size(); skip()) {
       const std::string w = word();
-      if (w == ".version" || w == ".address_size" || w == ".file") {
+      if (w == ".version" || w == ".address_size") {
         rest_of_line();
+      } else if (w == ".file") {
+        file(rest_of_line());
+      } else if (w == ".section") {
+        until('}');
       } else if (w == ".target") {
         out_.target = trim(rest_of_line());
         out_.target = out_.target.substr(0, out_.target.find(','));
@@ -132,6 +136,19 @@ class Parser {
     std::string s = text_.substr(at_, stop - at_);
     at_ = stop + 1;
     return s;
+  }
+
+  // ' 1 "/path/rms_norm.cu"'
+  void file(const std::string& s) {
+    const size_t open = s.find('"'), close = s.rfind('"');
+    if (open == close) fail("a .file without a name");
+    out_.files[std::atoi(s.c_str())] = s.substr(open + 1, close - open - 1);
+  }
+  // ".loc 1 16 3, function_name …, inlined_at …": of the statements that follow.
+  void location(const std::string& s) {
+    char* end = nullptr;
+    file_ = static_cast<int>(std::strtol(s.c_str() + 4, &end, 10));
+    source_line_ = static_cast<int>(std::strtol(end, nullptr, 10));
   }
 
   // ".align 16 .b8 name[64]" or ".u32 name"
@@ -269,6 +286,10 @@ class Parser {
         statements();
         continue;
       }
+      if (text_.compare(at_, 4, ".loc") == 0 && text_.compare(at_, 6, ".local") != 0) {
+        location(rest_of_line());
+        continue;
+      }
       // A label is a name and a colon.
       size_t end = at_;
       while (end < text_.size() && is_name(text_[end])) ++end;
@@ -310,6 +331,8 @@ class Parser {
     if (s[0] == '.') fail("directive is not known: " + s);
     Statement st;
     st.line = at_line;
+    st.file = file_;
+    st.source_line = source_line_;
     for (char c : s) {
       const bool space = std::isspace(static_cast<unsigned char>(c)) != 0;
       if (!space || (!st.text.empty() && st.text.back() != ' ')) st.text += space ? ' ' : c;
@@ -438,6 +461,7 @@ class Parser {
 
   std::string text_;
   size_t at_ = 0;
+  int file_ = 0, source_line_ = 0;
   mutable size_t counted_ = 0;
   mutable int line_ = 1;
   ModuleText out_;
@@ -449,6 +473,12 @@ class Parser {
 };
 
 }  // namespace
+
+std::string source_of(const ModuleText& module, const Statement& s) {
+  const auto f = module.files.find(s.file);
+  if (f == module.files.end()) return "";
+  return f->second.substr(f->second.rfind('/') + 1) + ":" + std::to_string(s.source_line);
+}
 
 ModuleText parse(const std::string& text) { return Parser(text).module(); }
 

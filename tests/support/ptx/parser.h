@@ -25,7 +25,8 @@ struct Operand {
 struct Statement {
   std::string text;  // as written, on one line
   int line = 0;
-  int guard = -1;  // register, or -1
+  int file = 0, source_line = 0;  // of the source, if compiled with -lineinfo
+  int guard = -1;                 // register, or -1
   bool guard_negated = false;
   std::string opcode;                  // "ld"
   std::vector<std::string> modifiers;  // "global", "nc", "v4", "b32"
@@ -53,11 +54,15 @@ struct Function {
 
 struct ModuleText {
   std::string target;                             // "sm_90a"
+  std::map<int, std::string> files;               // by the number that Statement::file is
   std::map<std::string, Function> functions;      // kernels by name
   std::map<std::string, uint32_t> extern_shared;  // name → alignment
   // .const and .global tables, with their values. Kernels may read them only.
   std::map<std::string, std::vector<uint64_t>> tables;
 };
+
+// "linear_stream.h:28"; empty if unknown.
+std::string source_of(const ModuleText& module, const Statement& s);
 
 // Throws Fault, as decoding and running do; run.h catches.
 ModuleText parse(const std::string& text);

@@ -24,6 +24,7 @@ std::unique_ptr<Block> start_block(Grid& g, uint64_t number) {
   b->generic_writes.assign(bytes / 16 + 1, {0, nullptr});
   const auto threads = static_cast<uint32_t>(g.threads.count());
   b->warps.resize((threads + 31) / 32);
+  b->races.start(bytes, b->warps.size());
   for (uint32_t i = 0; i < b->warps.size(); ++i) {
     Warp& w = b->warps[i];
     w.block = b.get();
@@ -144,6 +145,7 @@ class Scheduler {
 
 std::string Fault::text() const {
   std::string s = kernel.empty() ? "" : "kernel " + kernel + ", ";
+  if (!source.empty()) s += source + ", ";
   if (line > 0) s += "PTX line " + std::to_string(line) + ": ";
   if (!instruction.empty()) s += "'" + instruction + "': ";
   return s + what + (thread.empty() ? "" : " [" + thread + "]");
@@ -208,6 +210,7 @@ Outcome Module::run(const std::string& kernel, Dim3 grid, Dim3 block, uint32_t d
     g.random.seed(options.seed);
     g.executed.assign(k.code.size(), 0);
     g.refused.assign(k.code.size(), 0);
+    g.granted.assign(k.code.size(), 0);
     Scheduler(g).run();
   } catch (const Fault& f) {
     out.fault = f;
@@ -215,6 +218,7 @@ Outcome Module::run(const std::string& kernel, Dim3 grid, Dim3 block, uint32_t d
   out.steps = g.steps;
   out.executed = std::move(g.executed);
   out.refused = std::move(g.refused);
+  out.granted = std::move(g.granted);
   return out;
 }
 
@@ -226,16 +230,15 @@ Result<std::vector<Mutation>> Module::mutations(const std::string& kernel) {
       const Instr& i = k.code[n];
       auto add = [&](Mutation::Kind kind, const char* how) {
         const Statement& s = k.text->code[n];
+        const std::string source = source_of(*text_, s);
         all.push_back({kind, static_cast<int>(n),
-                       "line " + std::to_string(s.line) + ": " + s.text + " (" + how + ")"});
+                       source + (source.empty() ? "" : ", ") + "PTX line " +
+                           std::to_string(s.line) + ": " + s.text + " (" + how + ")"});
       };
       if (i.removable) add(Mutation::Kind::kSkip, "skipped");
-      if (i.guard == Instr::kNoGuard) continue;
-      if (i.flow == Flow::kPlain || i.flow == Flow::kConverge) {
-        add(Mutation::Kind::kAlways, "always");
-      }
-      const bool forward = i.flow == Flow::kBranch && i.target > static_cast<int>(n);
-      if (forward || i.flow == Flow::kExit) add(Mutation::Kind::kNever, "never");
+      if (k.bounds[n]) add(Mutation::Kind::kTrue, "true"), add(Mutation::Kind::kFalse, "false");
+      const bool plain = i.flow == Flow::kPlain || i.flow == Flow::kConverge;
+      if (i.guard != Instr::kNoGuard && plain) add(Mutation::Kind::kAlways, "always");
     }
   } catch (const Fault& f) {
     return unimplemented(f.text());

@@ -34,6 +34,7 @@ struct Fault {
   std::string what = {};
   std::string instruction = {};  // as written; empty: not about one
   int line = 0;                  // of the PTX text
+  std::string source = {};       // "rms_norm.cu:20", if known
   std::string kernel = {};
   std::string thread = {};  // "block (0,0,0) thread (5,0,0)"; empty: before any ran
   std::string text() const;
@@ -45,13 +46,14 @@ enum class Order { kFifo, kLifo, kRandom };     // of warps, blocks and copies i
 // One instruction made weaker, to see whether a test notices.
 struct Mutation {
   enum class Kind {
-    kSkip,    // a barrier or a wait does nothing
+    kSkip,    // a barrier, wait or fence does nothing
     kAlways,  // a guarded instruction runs whatever its guard says
-    kNever,   // a conditional branch forward (around a bounds-checked part) is not taken
+    kTrue,
+    kFalse,  // a bound check (a setp of a line with in_bounds(…)) has one answer
   };
   Kind kind = Kind::kSkip;
   int instruction = -1;  // index in the kernel
-  std::string text;      // "line 12: bar.sync 0 (skipped)"
+  std::string text;      // "rms_norm.cu:20, PTX line 12: bar.sync 0 (skipped)"
 };
 
 struct Options {
@@ -69,11 +71,19 @@ struct Outcome {
   std::optional<Fault> fault;
   uint64_t steps = 0;              // warp instructions
   std::vector<uint64_t> executed;  // the same for each instruction, where a lane's guard let it run
-  std::vector<uint64_t> refused;   // where the guard of a lane did not
+  std::vector<uint64_t> refused;   // where the guard of a lane did not, or a bound check said no
+  std::vector<uint64_t> granted;   // where a bound check said yes
   // Whether the mutation would have changed anything in this run.
   bool exercises(const Mutation& m) const {
     const auto i = static_cast<size_t>(m.instruction);
-    return (m.kind == Mutation::Kind::kAlways ? refused : executed).at(i) > 0;
+    switch (m.kind) {
+      case Mutation::Kind::kSkip:
+        return executed.at(i) > 0;
+      case Mutation::Kind::kFalse:
+        return granted.at(i) > 0;
+      default:
+        return refused.at(i) > 0;
+    }
   }
 };
 

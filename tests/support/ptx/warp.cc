@@ -26,6 +26,7 @@ void Warp::fault(const Instr& i, const std::string& what, int lane) const {
   throw Fault{.what = what,
               .instruction = s.text,
               .line = s.line,
+              .source = source_of(*kernel->module, s),
               .kernel = kernel->name,
               .thread = thread};
 }
@@ -56,6 +57,18 @@ bool Warp::pick() {
     }
   });
   return true;
+}
+
+void Warp::answer(const Instr& i, uint32_t lanes) {
+  Grid& g = *block->grid;
+  const bool yes = g.mutated(Mutation::Kind::kTrue, pc), no = g.mutated(Mutation::Kind::kFalse, pc);
+  if (yes || no) {
+    set_predicate(i.op[0], lanes, yes ? ~0U : 0);
+    if (i.aux[2]) set_predicate(i.op[1], lanes, yes ? 0 : ~0U);
+  }
+  const uint32_t p = predicate(i.op[0]) & lanes;
+  g.granted[static_cast<size_t>(pc)] += p != 0;
+  g.refused[static_cast<size_t>(pc)] += p != lanes;
 }
 
 void Warp::branch(const Instr& i, uint32_t lanes) {
@@ -142,7 +155,6 @@ Warp::Turn Warp::run(uint32_t quantum) {
       lanes &= i.guard_negated ? ~p : p;
       if (lanes != active) ++g.refused[static_cast<size_t>(pc)];
     }
-    if (g.mutated(Mutation::Kind::kNever, pc)) lanes = 0;
     if (++g.steps > g.options.max_steps) {
       fault(i, "the kernel does not end within " + std::to_string(g.options.max_steps) + " steps",
             __builtin_ctz(active));
@@ -160,6 +172,7 @@ Warp::Turn Warp::run(uint32_t quantum) {
     switch (i.flow) {
       case Flow::kPlain:
         i.run(*this, i, lanes);
+        if (kernel->bounds[static_cast<size_t>(pc)]) answer(i, lanes);
         ++pc;
         if (yielded) {
           yielded = false;

@@ -94,5 +94,21 @@ TEST_P(LinearDecodePtx, EqualsTheOracle) {
   }
 }
 
+// Takes away each barrier, wait and bound of a kernel. Two calls: with splits, then gated without.
+TEST_P(LinearDecodePtx, EveryBarrierWaitAndBoundIsNeeded) {
+  DecodeCase c({{40, 40}, 1290, true}, 1, launcher());
+  const std::vector<int32_t> slots = {c.add_variant(1, 1), c.add_variant(1, 1)};
+  const std::vector<float> x = c.random_rows(5);
+  const std::vector<RowGroup> groups = {{0, 1, -1}, {1, 4, slots[0]}, {4, 5, slots[1]}};
+  mutated_ = kLinearDecodeKernels[0][1];
+  ptx::expect_mutations_caught(
+      linear_.module(), mutated_, 20, [&](const ptx::Options& options, ptx::Outcome& o) {
+        options_ = options;
+        const DecodeCase::Run run = c.run(x, groups, {.splits = 2});
+        o = outcome_;
+        return run.report.ok() ? wrong(c, x, groups, run.out) : run.report.text();
+      });
+}
+
 }  // namespace
 }  // namespace deltad::cuda

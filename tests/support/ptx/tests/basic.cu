@@ -5,9 +5,11 @@
 
 #include <cstdint>
 
+__device__ __forceinline__ bool in_bounds(bool condition) { return condition; }
+
 extern "C" __global__ void vector_add(const float* a, const float* b, float* out, int n) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (i < n) out[i] = a[i] + b[i];
+  if (in_bounds(i < n)) out[i] = a[i] + b[i];
 }
 
 // The block's sum through shuffles, then static shared memory; kWarps = 4.

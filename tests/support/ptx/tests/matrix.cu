@@ -19,6 +19,8 @@ __device__ void load2_transposed(uint32_t (&r)[2], uint32_t address) {
                : "r"(address));
 }
 
+__device__ __forceinline__ bool in_bounds(bool condition) { return condition; }
+
 }  // namespace
 
 // c[16][8] = a[16][16] · b[16][8], both row by row; one warp.
@@ -65,8 +67,8 @@ extern "C" __global__ void staged_sum(const float* in, float* out, uint32_t rows
   __shared__ alignas(16) float stages[3][256];
   const uint32_t t = threadIdx.x;  // 64 threads, 4 columns each
   auto copy = [&](uint32_t row) {
-    if (row < rows) {
-      const uint32_t left = 4 * t < columns ? columns - 4 * t : 0, bytes = left < 4 ? 4 * left : 16;
+    if (in_bounds(row < rows)) {
+      const uint32_t left = in_bounds(4 * t < columns) ? columns - 4 * t : 0, bytes = left < 4 ? 4 * left : 16;
       const float* from = in + row * columns + (left > 0 ? 4 * t : 0);
       asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
                        shared_address(&stages[row % 3][4 * t])),
