@@ -11,9 +11,10 @@ namespace deltad::cuda {
 constexpr uint32_t kAllLanes = 0xffffffffu;
 
 // Rows of a block that have at least one level, two levels, and at which a group with levels
-// begins: bit r is row r.
+// begins: bit r is row r. And how many levels the groups have together.
 struct RowBits {
   uint32_t one, two, first;
+  int32_t items;
 };
 
 template <int kRows, int kLevels>
@@ -36,7 +37,7 @@ struct Block {
   int32_t thread, lane;
 
   DELTAD_DEVICE explicit Block(const LinearParams& p);
-  DELTAD_DEVICE RowBits look_at_rows(const LinearParams& p, int32_t* items);
+  DELTAD_DEVICE RowBits look_at_rows(const LinearParams& p);
   DELTAD_DEVICE void copy_activations(const LinearParams& p, const RowBits& bits, int32_t chunk);
 };
 
@@ -62,11 +63,12 @@ DELTAD_DEVICE Block<kRows, kLevels>::Block(const LinearParams& p) {
 
 // Lane r of the first warp looks up row r; all threads read the result.
 template <int kRows, int kLevels>
-DELTAD_DEVICE RowBits Block<kRows, kLevels>::look_at_rows(const LinearParams& p, int32_t* items) {
+DELTAD_DEVICE RowBits Block<kRows, kLevels>::look_at_rows(const LinearParams& p) {
   if (thread < 32) {
-    int32_t own_slot = -1, levels = 0;
+    // A row beyond the batch is in no group.
+    const int32_t own_slot = slot_of_row(p.groups, row0 + lane);
+    int32_t levels = 0;
     uint64_t signs[kMaxSignLevels] = {};
-    if (in_bounds(lane < rows)) own_slot = slot_of_row(p.groups, row0 + lane);
     if (own_slot >= 0) {
       DELTAD_UNROLL
       for (int32_t l = 0; l < kLevels; ++l) {
@@ -100,8 +102,8 @@ DELTAD_DEVICE RowBits Block<kRows, kLevels>::look_at_rows(const LinearParams& p,
     }
   }
   __syncthreads();
-  *items = static_cast<int32_t>(load_shared(words + 3));
-  return {load_shared(words), load_shared(words + 1), load_shared(words + 2)};
+  return {load_shared(words), load_shared(words + 1), load_shared(words + 2),
+          static_cast<int32_t>(load_shared(words + 3))};
 }
 
 // All threads copy a chunk of x, and of the planes of rows with signs. 16-byte unit u of row r of x

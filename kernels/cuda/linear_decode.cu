@@ -15,12 +15,15 @@ DELTAD_DEVICE void linear_decode(const LinearParams& p) {
   constexpr int kSignLevels = kLevels > 0 ? kLevels : 1;
   Block<kRows, kLevels> block(p);
   const int32_t lane = block.lane, group = lane / 4, pair = lane % 4;
-  Stream<kRows, kLevels> stream{block, static_cast<const uint4*>(p.w), 0, block.chunk0, 0};
+  Stream<kRows, kLevels> stream(p, block);
 
   // The first pieces are of the base: they set out before the rows are looked at.
   for (int i = 0; i < kChunkSteps - 1; ++i) stream.copy();
   RowBits bits{};
-  if (kLevels > 0) bits = block.look_at_rows(p, &stream.items);
+  if (kLevels > 0) {
+    bits = block.look_at_rows(p);
+    stream.set_items(bits.items);
+  }
   block.copy_activations(p, bits, block.chunk0);
   if (in_bounds(block.chunk0 + 1 < block.chunk1)) block.copy_activations(p, bits, block.chunk0 + 1);
   for (int i = kChunkSteps - 1; i < kLinearRing - 1; ++i) stream.copy();
@@ -31,18 +34,20 @@ DELTAD_DEVICE void linear_decode(const LinearParams& p) {
   const int32_t low_weight = 1 << group;
   const int32_t high_weight = group == 7 ? -32768 : 256 << group;  // two's complement
   for (int32_t chunk = block.chunk0; chunk < block.chunk1; ++chunk) {
-    cp_async_wait<kLinearRing - 2>();
+    // By its last piece of a chunk a thread's copies of the next chunk's activations have come: at
+    // least two chunks of pieces were started after them.
     __syncthreads();
     if (in_bounds(chunk + 2 < block.chunk1)) block.copy_activations(p, bits, chunk + 2);
     const Shared<uint4> x = block.x + chunk % kLinearStages * block.kStage;
     const Shared<uint4> planes = block.planes + chunk % kLinearStages * block.kStage;
     if (!block.active) {
-      for (int i = 0; i < kChunkSteps + stream.items; ++i) stream.copy();
+      for (int i = 0; i < stream.pieces(); ++i) stream.copy();
+      cp_async_wait<kLinearRing - 1>();
       continue;
     }
     DELTAD_UNROLL
     for (int step = 0; step < kChunkSteps; ++step) {
-      const uint4 w = stream.template next<uint4>();
+      const uint4 w = stream.next_base();
       const uint32_t first[2] = {w.x, w.y}, second[2] = {w.z, w.w};
       DELTAD_UNROLL
       for (int t = 0; t < kTiles; ++t) {
@@ -60,9 +65,9 @@ DELTAD_DEVICE void linear_decode(const LinearParams& p) {
     DELTAD_UNROLL
     for (int row = 0; row < kSignRows; ++row) {
       if ((bits.first >> row & 1) != 0) {
-        s[0] = stream.template next<uint2>();
+        s[0] = stream.next_signs();
         if (kLevels > 1 && (bits.two >> row & 1) != 0) {
-          s[kSignLevels - 1] = stream.template next<uint2>();
+          s[kSignLevels - 1] = stream.next_signs();
         }
       }
       if ((bits.one >> row & 1) == 0) continue;
@@ -82,31 +87,30 @@ DELTAD_DEVICE void linear_decode(const LinearParams& p) {
 
   // The block's sums, laid out by rows in the ring's memory: base, then each level.
   const Shared<float> base_sums = shared_cast<float>(block.ring);
-  const Shared<int32_t> sign_sums = shared_cast<int32_t>(base_sums + kRows * kLinearOutputs);
+  const Shared<int32_t> sign_sums = shared_cast<int32_t>(base_sums + kRows * kSumsStride);
   const int32_t column = block.thread / 32 * kTileOutputs + 2 * pair;
   __syncthreads();
   if (block.active) {
     DELTAD_UNROLL
     for (int t = 0; t < kTiles; ++t) {
-      for (int i = 0; i < 4; ++i) {
-        const int32_t row = 16 * t + group + 8 * (i / 2);
-        store_shared(base_sums + (row * kLinearOutputs + column + i % 2), base[t][i]);
+      for (int h = 0; h < 2; ++h) {
+        const int32_t row = 16 * t + group + 8 * h;
+        store_shared(shared_cast<float2>(base_sums + (row * kSumsStride + column)),
+                     make_float2(base[t][2 * h], base[t][2 * h + 1]));
       }
     }
-    if (kLevels > 0) {
+    DELTAD_UNROLL
+    for (int row = 0; row < (kLevels > 0 ? kSignRows : 0); ++row) {
       DELTAD_UNROLL
-      for (int row = 0; row < kSignRows; ++row) {
-        DELTAD_UNROLL
-        for (int l = 0; l < kSignLevels; ++l) {
-          for (int i = 0; i < 2; ++i) {
-            int32_t sum = signs[row][l][i];  // of two planes; the group's lanes have all
-            for (int flip = 4; flip < 32; flip *= 2) {
-              sum += __shfl_xor_sync(kAllLanes, sum, flip);
-            }
-            if (group == row % 8) {
-              store_shared(sign_sums + ((l * kRows + row) * kLinearOutputs + column + i), sum);
-            }
-          }
+      for (int l = 0; l < kSignLevels; ++l) {
+        int32_t(&sum)[2] = signs[row][l];  // of two planes; the other lanes of the column have 14
+        for (int flip = 4; flip < 32; flip *= 2) {
+          sum[0] += __shfl_xor_sync(kAllLanes, sum[0], flip);
+          sum[1] += __shfl_xor_sync(kAllLanes, sum[1], flip);
+        }
+        if (group == row % 8) {
+          store_shared(shared_cast<int2>(sign_sums + ((l * kRows + row) * kSumsStride + column)),
+                       make_int2(sum[0], sum[1]));
         }
       }
     }
@@ -117,6 +121,8 @@ DELTAD_DEVICE void linear_decode(const LinearParams& p) {
 
 }  // namespace
 
+// The second number: blocks on a multiprocessor that registers must leave room for. Shared memory
+// holds two of 16 rows on sm_90.
 extern "C" {
 
 __global__ void __launch_bounds__(kLinearThreads, 2) deltad_linear_r16(LinearParams p) {
@@ -125,7 +131,7 @@ __global__ void __launch_bounds__(kLinearThreads, 2) deltad_linear_r16(LinearPar
 __global__ void __launch_bounds__(kLinearThreads, 2) deltad_linear_r16_signs1(LinearParams p) {
   linear_decode<16, 1>(p);
 }
-__global__ void __launch_bounds__(kLinearThreads, 2) deltad_linear_r16_signs2(LinearParams p) {
+__global__ void __launch_bounds__(kLinearThreads, 1) deltad_linear_r16_signs2(LinearParams p) {
   linear_decode<16, 2>(p);
 }
 __global__ void __launch_bounds__(kLinearThreads, 1) deltad_linear_r32(LinearParams p) {

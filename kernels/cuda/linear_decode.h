@@ -2,7 +2,8 @@
 // an epilogue. One pass over W for all rows, W in bf16 and each variant's signs as packed bits; see
 // linear_tiles.h for the operands' order and docs/kernels.md for the way of the data.
 //
-// A block computes 64 outputs of up to 16 or 32 rows over a part of the columns; a warp 8 outputs.
+// A block computes 64 outputs over a part of the columns, of all rows if they are at most 16, else
+// of 32 of them; a warp 8 outputs.
 // Nothing in the arithmetic of a row depends on how many rows there are or what they are: the parts
 // of the columns ("splits") follow from the weight's shape, base sums are taken in one order, sign
 // sums are integers.

@@ -7,14 +7,17 @@
 
 namespace deltad::cuda {
 
+// Elements from one row of a block's sums to the next: rows of a fragment fall into banks 8 apart.
+constexpr int32_t kSumsStride = kLinearOutputs + 8;
+
 DELTAD_DEVICE float silu(float v) { return v / (1.0f + expf(-v)); }
 
 template <int kRows, int kLevels>
 struct Finish {
   const LinearParams& p;
   const Block<kRows, kLevels>& block;
-  Shared<float> base_sums;    // [kRows][kLinearOutputs]
-  Shared<int32_t> sign_sums;  // [kLevels][kRows][kLinearOutputs]
+  Shared<float> base_sums;    // [kRows][kSumsStride]
+  Shared<int32_t> sign_sums;  // [kLevels][kRows][kSumsStride]
 
   DELTAD_DEVICE int32_t first_output() const {
     return static_cast<int32_t>(blockIdx.y) * kLinearOutputs;
@@ -31,11 +34,12 @@ struct Finish {
     const auto split = static_cast<int32_t>(blockIdx.z);
     for (int32_t i = block.thread; i < block.rows * kLinearOutputs; i += kLinearThreads) {
       const int32_t row = i / kLinearOutputs, output = first_output() + i % kLinearOutputs;
+      const int32_t at = row * kSumsStride + i % kLinearOutputs;
       if (!in_bounds(output < p.outputs)) continue;
-      store_global(p.base_parts + part(split, row, output), load_shared(base_sums + i));
+      store_global(p.base_parts + part(split, row, output), load_shared(base_sums + at));
       for (int32_t l = 0; l < kLevels; ++l) {
         store_global(p.sign_parts + sign_part(split, l, row, output),
-                     load_shared(sign_sums + (l * kRows * kLinearOutputs + i)));
+                     load_shared(sign_sums + (l * kRows * kSumsStride + at)));
       }
     }
     int32_t* arrived = p.arrivals + blockIdx.y * gridDim.x + blockIdx.x;
@@ -51,7 +55,7 @@ struct Finish {
 
   DELTAD_DEVICE float base_sum(int32_t row, int32_t output) const {
     if (p.splits == 1) {
-      return load_shared(base_sums + (row * kLinearOutputs + output - first_output()));
+      return load_shared(base_sums + (row * kSumsStride + output - first_output()));
     }
     float sum = load_global(p.base_parts + part(0, row, output));
     for (int32_t s = 1; s < p.splits; ++s) {
@@ -62,7 +66,7 @@ struct Finish {
   DELTAD_DEVICE int32_t sign_sum(int32_t level, int32_t row, int32_t output) const {
     if (p.splits == 1) {
       return load_shared(sign_sums +
-                         ((level * kRows + row) * kLinearOutputs + output - first_output()));
+                         ((level * kRows + row) * kSumsStride + output - first_output()));
     }
     int32_t sum = 0;
     for (int32_t s = 0; s < p.splits; ++s) {
@@ -109,12 +113,10 @@ struct Finish {
       const int32_t row = i / kPairs, j = 2 * (i % kPairs);  // of the block's 32 results
       const int32_t gate = first_output() + 32 * (j / 16) + j % 16;
       if (!in_bounds(gate < p.outputs)) continue;
-      float y[2];
-      for (int32_t e = 0; e < 2; ++e) {
-        y[e] = __fmul_rn(silu(value(row, gate + e)), value(row, gate + 16 + e));
-      }
+      const float low = __fmul_rn(silu(value(row, gate)), value(row, gate + 16));
+      const float high = __fmul_rn(silu(value(row, gate + 1)), value(row, gate + 17));
       uint16_t* at = out + (block.row0 + row) * p.out_stride + first_output() / 2 + j;
-      store_global(reinterpret_cast<uint32_t*>(at), pack_bf16x2(y[0], y[1]));
+      store_global(reinterpret_cast<uint32_t*>(at), pack_bf16x2(low, high));
     }
   }
 

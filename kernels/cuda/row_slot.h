@@ -6,7 +6,7 @@
 
 namespace deltad::cuda {
 
-// −1: the base.
+// −1: the base, or a row beyond the last group.
 DELTAD_DEVICE int32_t slot_of_row(const RowGroups* groups, int32_t row) {
   const int32_t count = load_global(&groups->count);
   for (int32_t g = 0; g < count; ++g) {

@@ -58,7 +58,6 @@ int32_t DecodeCase::add_variant(int32_t levels, double alpha, bool one_alpha) {
   std::uniform_real_distribution<double> factor(0.5, 1.5);
   std::vector<Level> variant(static_cast<size_t>(levels));
   for (Level& level : variant) {
-    const double common = 0.02 * alpha;
     std::vector<float> fused(outputs, NAN);  // the padding is nobody's
     level.tiles = std::make_unique<DeviceBuffer<uint2>>(
         "signs", static_cast<size_t>(sign_tiles_size(shape_.outputs(), shape_.columns)),
@@ -74,7 +73,7 @@ int32_t DecodeCase::add_variant(int32_t levels, double alpha, bool one_alpha) {
           signs.push_back(plus ? 1 : -1);
           if (plus) bits[r * row_bytes + c / 8] |= static_cast<uint8_t>(1u << (c % 8));
         }
-        const double own = one_alpha ? common : common * factor(random_);
+        const double own = one_alpha ? alpha : alpha * factor(random_);
         alphas.push_back(static_cast<float>(own));
         fused[static_cast<size_t>(shape_.output_of(p, static_cast<int32_t>(r)))] = alphas.back();
       }

@@ -29,8 +29,9 @@ class DecodeCase {
  public:
   explicit DecodeCase(WeightShape shape, uint32_t seed = 1, Launcher launcher = &emulate);
 
-  // α is `alpha` times about the mean |W|, one a row or, with `one_alpha`, one for all. Returns the
-  // slot; a variant without levels does nothing to this weight.
+  // α is about `alpha` (the mean |W| is 0.02), one a row or, with `one_alpha`, one for all; the
+  // second level's is a third. Returns the slot; a variant without levels does nothing to this
+  // weight.
   int32_t add_variant(int32_t levels, double alpha, bool one_alpha = false);
   // [m, columns], values that bf16 can hold; some rows with outliers.
   std::vector<float> random_rows(int32_t m);

@@ -3,23 +3,23 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "kernels/ref/linear.h"
 #include "tests/kernels/cuda/decode_case.h"
+#include "tests/kernels/cuda/mutations.h"
 
 namespace deltad::cuda {
 namespace {
 
 using emulator::Options;
 using emulator::Order;
-
-std::string place(int32_t row, int32_t output) {
-  return "row " + std::to_string(row) + " output " + std::to_string(output);
-}
 
 int32_t slot_of(const std::vector<RowGroup>& groups, int32_t row) {
   for (const RowGroup& group : groups) {
@@ -30,63 +30,357 @@ int32_t slot_of(const std::vector<RowGroup>& groups, int32_t row) {
 
 // Every output of every row within the bound that follows from the row's and the weight's norms.
 void expect_oracle(const DecodeCase& c, const std::vector<float>& x,
-                   const std::vector<RowGroup>& groups, const std::vector<float>& out) {
+                   const std::vector<RowGroup>& groups, const DecodeCase::Call& call,
+                   const std::vector<float>& out) {
+  const bool gated = call.epilogue == LinearEpilogue::kSiluGate;
   const int32_t m = groups.back().end_row, outputs = c.shape().outputs();
-  ASSERT_EQ(out.size(), static_cast<size_t>(m * outputs));
+  const int32_t width = gated ? outputs / 2 : outputs;
+  const double u = std::ldexp(1, -24);
+  ASSERT_EQ(out.size(), static_cast<size_t>(m * width));
   for (int32_t row = 0; row < m; ++row) {
-    const auto want = c.expected(x.data() + static_cast<ptrdiff_t>(row) * c.shape().columns,
-                                 slot_of(groups, row));
-    for (int32_t o = 0; o < outputs; ++o) {
-      ASSERT_NEAR(out[static_cast<size_t>(row * outputs + o)], want.y[static_cast<size_t>(o)],
-                  want.error[static_cast<size_t>(o)])
-          << place(row, o);
+    const DecodeCase::Expected want = c.expected(
+        x.data() + static_cast<ptrdiff_t>(row) * c.shape().columns, slot_of(groups, row));
+    for (int32_t o = 0; o < width; ++o) {
+      const auto at = static_cast<size_t>(row * width + o);
+      double y, error;
+      if (gated) {
+        const auto gate = static_cast<size_t>(o / 16 * 32 + o % 16), up = gate + 16;
+        const double silu = ref::silu(want.y[gate]);
+        y = silu * want.y[up];
+        // silu's slope is below 1.1; expf, a sum, a quotient and a product of fp32; one of bf16.
+        error = 8 * u * std::abs(y) +
+                1.1 * want.error[gate] * (std::abs(want.y[up]) + want.error[up]) +
+                std::abs(silu) * want.error[up];
+        error += std::ldexp(1, -8) * (std::abs(y) + error);
+      } else {
+        y = want.y[static_cast<size_t>(o)];
+        error = want.error[static_cast<size_t>(o)];
+        if (call.epilogue == LinearEpilogue::kAddResidual) {
+          y += (*call.initial)[at];
+          error += u * (std::abs(y) + error);
+        }
+      }
+      ASSERT_NEAR(out[at], y, error) << "row " << row << " output " << o;
     }
   }
 }
 
-struct Shape {
-  const char* name;
-  int32_t m;
-  WeightShape weight;
-  int32_t variants, levels;
-  double alpha;
-};
-// Pairwise over rows, shapes, variants, levels and α: SmolLM2 (576, 1536), 8B (4096, 14336) and
-// 70B (8192, 28672) in narrow slices, shards of them, columns that fill no tile.
-const Shape kShapes[] = {
-    {"smollm_o", 1, {{576}, 576}, 1, 1, 0.01},
-    {"smollm_qkv", 14, {{576, 192, 192}, 576}, 14, 1, 0.01},
-    {"smollm_down", 7, {{576}, 1536}, 3, 2, 1e-6},
-    {"smollm_gate", 33, {{1536, 1536}, 576, true}, 2, 1, 1},
-    {"shard_down", 16, {{64}, 1792}, 14, 2, 0.1},
-    {"llama_down", 5, {{24}, 14336}, 2, 1, 1e-4},
-    {"llama_q", 17, {{40}, 4096}, 4, 2, 0.01},
-    {"large_down", 2, {{16}, 28672}, 1, 2, 0.01},
-    {"large_q", 64, {{16}, 8192}, 5, 1, 0.001},
-    {"ragged", 31, {{70, 10}, 300}, 6, 2, 0.01},
-    {"narrow", 129, {{8}, 250}, 14, 1, 0.3},
-    {"short", 3, {{100}, 9}, 2, 2, 1},
-    {"base", 32, {{128}, 1000}, 0, 0, 0},
-};
+// One choice of everything, as indices into the lists below.
+constexpr int kFactors = 7;
+using Choice = std::array<int, kFactors>;
+enum Factor { kRows, kShape, kVariants, kLevels, kAlpha, kEpilogueFactor, kOneAlpha };
 
-class LinearDecode : public testing::TestWithParam<Shape> {};
-INSTANTIATE_TEST_SUITE_P(Shapes, LinearDecode, testing::ValuesIn(kShapes),
-                         [](const auto& info) { return std::string(info.param.name); });
+constexpr int32_t kRowsList[] = {1, 2, 3, 5, 7, 8, 9, 14, 15, 16, 17, 31, 32, 33, 64, 129};
+constexpr int32_t kVariantsList[] = {0, 1, 2, 4, 14};
+constexpr double kAlphaList[] = {1e-6, 2e-4, 0.01, 1};
+// SmolLM2 (576, 1536), 8B (4096, 14336) and 70B (8192, 28672) in narrow slices, shards of them,
+// columns that fill no tile. All have an even number of 16 outputs, so that any can be gated.
+const std::vector<WeightShape>& shapes() {
+  static const std::vector<WeightShape> all = {
+      {{96, 32, 32}, 576}, {{32}, 1536},           {{48, 48}, 576, true}, {{32}, 1792},
+      {{20}, 14336},       {{16, 16}, 4096, true}, {{32}, 3584},          {{24}, 28672},
+      {{32}, 8192},        {{70, 10}, 300},        {{5, 7}, 250, true},   {{90}, 9}};
+  return all;
+}
+
+// Choices such that every two values of two factors meet in one: of some random choices for an
+// uncovered pair, the one that covers most.
+std::vector<Choice> pairwise(uint32_t seed) {
+  const Choice sizes = {static_cast<int>(std::size(kRowsList)),
+                        static_cast<int>(shapes().size()),
+                        static_cast<int>(std::size(kVariantsList)),
+                        2,
+                        static_cast<int>(std::size(kAlphaList)),
+                        3,
+                        2};
+  using Pair = std::array<int, 4>;  // factor, value, factor, value
+  std::set<Pair> open;
+  for (int f = 0; f < kFactors; ++f) {
+    for (int g = f + 1; g < kFactors; ++g) {
+      for (int v = 0; v < sizes[static_cast<size_t>(f)]; ++v) {
+        for (int w = 0; w < sizes[static_cast<size_t>(g)]; ++w) open.insert({f, v, g, w});
+      }
+    }
+  }
+  const auto pairs_of = [](const Choice& c) {
+    std::vector<Pair> pairs;
+    for (int f = 0; f < kFactors; ++f) {
+      for (int g = f + 1; g < kFactors; ++g) {
+        pairs.push_back({f, c[static_cast<size_t>(f)], g, c[static_cast<size_t>(g)]});
+      }
+    }
+    return pairs;
+  };
+  std::mt19937 random(seed);
+  std::vector<Choice> choices;
+  while (!open.empty()) {
+    const Pair wanted = *open.begin();
+    Choice best{};
+    long most = 0;
+    for (int attempt = 0; attempt < 40; ++attempt) {
+      Choice c;
+      for (size_t f = 0; f < kFactors; ++f) {
+        c[f] = static_cast<int>(random() % static_cast<unsigned>(sizes[f]));
+      }
+      c[static_cast<size_t>(wanted[0])] = wanted[1];
+      c[static_cast<size_t>(wanted[2])] = wanted[3];
+      const std::vector<Pair> pairs = pairs_of(c);
+      const long count = std::count_if(pairs.begin(), pairs.end(),
+                                       [&](const Pair& pair) { return open.contains(pair); });
+      if (count > most) {
+        most = count;
+        best = c;
+      }
+    }
+    for (const Pair& pair : pairs_of(best)) open.erase(pair);
+    choices.push_back(best);
+  }
+  return choices;
+}
+
+void expect_choice(const Choice& choice, uint32_t seed) {
+  const auto of = [&](Factor f) { return choice[static_cast<size_t>(f)]; };
+  const int32_t m = kRowsList[of(kRows)], levels = 1 + of(kLevels);
+  DecodeCase c(shapes()[static_cast<size_t>(of(kShape))], seed);
+  std::vector<int32_t> slots = {-1};
+  for (int32_t v = 0; v < kVariantsList[of(kVariants)]; ++v) {
+    // Every third has a level less than the others, which may be none.
+    slots.push_back(
+        c.add_variant(levels - (v % 3 == 1), kAlphaList[of(kAlpha)], of(kOneAlpha) == 1));
+  }
+  std::mt19937 random(seed);
+  const std::vector<float> x = c.random_rows(m);
+  const std::vector<RowGroup> groups = random_groups(m, slots, random);
+  std::normal_distribution<float> normal;
+  std::vector<float> residual(static_cast<size_t>(m * c.shape().outputs()));
+  for (float& v : residual) v = normal(random);
+  DecodeCase::Call call;
+  call.epilogue = static_cast<LinearEpilogue>(of(kEpilogueFactor));
+  call.initial = call.epilogue == LinearEpilogue::kAddResidual ? &residual : nullptr;
+  call.options = {.order = static_cast<Order>(seed % 3), .seed = seed, .resident_blocks = 2};
+  const DecodeCase::Run run = c.run(x, groups, call);
+  ASSERT_TRUE(run.report.ok()) << run.report.text();
+  expect_oracle(c, x, groups, call, run.out);
+}
+
+constexpr size_t kShares = 8;
+class LinearDecode : public testing::TestWithParam<size_t> {};
+INSTANTIATE_TEST_SUITE_P(Shares, LinearDecode, testing::Range(size_t{0}, kShares));
 
 TEST_P(LinearDecode, EqualsTheOracle) {
-  const Shape& s = GetParam();
-  DecodeCase c(s.weight);
-  std::vector<int32_t> slots = {-1};
-  for (int32_t v = 0; v < s.variants; ++v) {
-    // Some variants have fewer levels than others, one none at all.
-    slots.push_back(c.add_variant(v == 1 ? 0 : s.levels - v % 2 * (s.levels - 1), s.alpha, v == 2));
+  const std::vector<Choice> choices = pairwise(8);
+  for (size_t i = GetParam(); i < choices.size(); i += kShares) {
+    SCOPED_TRACE("choice " + std::to_string(i) + ": " + testing::PrintToString(choices[i]));
+    expect_choice(choices[i], static_cast<uint32_t>(i));
+    if (HasFatalFailure()) return;
   }
-  std::mt19937 random(3);
-  const std::vector<float> x = c.random_rows(s.m);
-  const std::vector<RowGroup> groups = random_groups(s.m, slots, random);
-  const DecodeCase::Run run = c.run(x, groups);
+}
+
+// A middle-sized weight with three splits of four chunks, two variants of two levels and one of
+// one, and a last block that is not full.
+struct Middle {
+  Middle() : c({{72}, 2900}) {
+    a = c.add_variant(2, 2e-4);
+    b = c.add_variant(1, 2e-3);
+    d = c.add_variant(2, 2e-4, true);
+  }
+  DecodeCase c;
+  int32_t a, b, d;
+};
+
+TEST(LinearDecodeRows, AreTheSameBitsForEveryNumberAndNeighbour) {
+  Middle m;
+  const int32_t rows = 67;
+  const std::vector<float> x = m.c.random_rows(rows);
+  std::mt19937 random(11);
+  const std::vector<RowGroup> groups = random_groups(rows, {-1, m.a, m.b, m.d}, random);
+  const DecodeCase::Run all = m.c.run(x, groups);
+  ASSERT_TRUE(all.report.ok()) << all.report.text();
+  const auto columns = static_cast<ptrdiff_t>(m.c.shape().columns);
+  const auto outputs = static_cast<ptrdiff_t>(m.c.shape().outputs());
+  // Windows of 1, 2, 5, 16, 17, 33 rows: other tiles, other neighbours, other kernels.
+  for (int32_t width : {1, 2, 5, 16, 17, 33}) {
+    for (int32_t first = width % 3; first + width <= rows; first += std::max(width, 9)) {
+      std::vector<RowGroup> some;
+      for (const RowGroup& group : groups) {
+        const int32_t from = std::max(group.first_row, first) - first;
+        const int32_t to = std::min(group.end_row, first + width) - first;
+        if (from < to) some.push_back({from, to, group.slot});
+      }
+      const DecodeCase::Run window =
+          m.c.run({x.begin() + first * columns, x.begin() + (first + width) * columns}, some);
+      ASSERT_TRUE(window.report.ok()) << window.report.text();
+      EXPECT_TRUE(
+          std::equal(window.out.begin(), window.out.end(), all.out.begin() + first * outputs))
+          << width << " rows from " << first;
+    }
+  }
+}
+
+TEST(LinearDecodeRows, AreTheSameBitsInEveryOrderOfThreadsAndBlocks) {
+  Middle m;
+  const std::vector<float> x = m.c.random_rows(18);
+  const std::vector<RowGroup> groups = {{0, 3, -1}, {3, 9, m.a}, {9, 10, m.b}, {10, 18, m.d}};
+  const DecodeCase::Run first = m.c.run(x, groups);
+  ASSERT_TRUE(first.report.ok()) << first.report.text();
+  for (Order order : {Order::kLifo, Order::kRandom}) {
+    for (uint32_t seed : {1u, 2u}) {
+      const Options options = {.order = order, .seed = seed, .resident_blocks = 5};
+      const DecodeCase::Run again = m.c.run(x, groups, {.options = options});
+      ASSERT_TRUE(again.report.ok()) << again.report.text();
+      EXPECT_EQ(again.out, first.out);
+    }
+  }
+}
+
+// Sign sums are whole numbers: cutting the columns elsewhere does not touch the delta.
+TEST(LinearDecodeSplits, GiveTheOracle) {
+  Middle m;
+  const std::vector<float> x = m.c.random_rows(4);
+  const std::vector<RowGroup> groups = {{0, 1, -1}, {1, 3, m.a}, {3, 4, m.b}};
+  for (int32_t splits : {1, 2, 5, 12}) {
+    const DecodeCase::Run run = m.c.run(x, groups, {.splits = splits});
+    ASSERT_TRUE(run.report.ok()) << run.report.text();
+    expect_oracle(m.c, x, groups, {}, run.out);
+  }
+}
+
+TEST(LinearDecodeSplits, FollowFromTheShapeAlone) {
+  EXPECT_EQ(linear_decode_splits(28672, 4096), 1);
+  EXPECT_EQ(linear_decode_splits(4096, 4096), 4);
+  EXPECT_EQ(linear_decode_splits(4096, 14336), 4);
+  EXPECT_EQ(linear_decode_splits(1024, 8192), 8);  // four chunks a split at the least
+  EXPECT_EQ(linear_decode_splits(576, 576), 1);
+  EXPECT_EQ(linear_decode_splits(16, 28672), 28);
+}
+
+TEST(LinearDecodeEpilogue, AddsTheResidual) {
+  Middle m;
+  const std::vector<float> x = m.c.random_rows(6);
+  const std::vector<RowGroup> groups = {{0, 2, -1}, {2, 6, m.a}};
+  std::mt19937 random(4);
+  std::normal_distribution<float> normal;
+  std::vector<float> residual(static_cast<size_t>(6 * m.c.shape().outputs()));
+  for (float& v : residual) v = normal(random);
+  for (int32_t splits : {1, 3}) {
+    const DecodeCase::Run plain = m.c.run(x, groups, {.splits = splits});
+    const DecodeCase::Run added =
+        m.c.run(x, groups,
+                {.epilogue = LinearEpilogue::kAddResidual, .initial = &residual, .splits = splits});
+    ASSERT_TRUE(added.report.ok()) << added.report.text();
+    for (size_t i = 0; i < residual.size(); ++i) {
+      EXPECT_EQ(added.out[i], residual[i] + plain.out[i]);
+    }
+  }
+}
+
+TEST(LinearDecodeEpilogue, GatesWithSilu) {
+  // 40 rows of each part: the last tile of a part is half padding, the last block is not full.
+  DecodeCase c({{40, 40}, 520, true});
+  const int32_t v = c.add_variant(2, 1e-3);
+  const std::vector<float> x = c.random_rows(5);
+  const std::vector<RowGroup> groups = {{0, 2, -1}, {2, 5, v}};
+  for (int32_t splits : {1, 2}) {
+    const DecodeCase::Call call = {.epilogue = LinearEpilogue::kSiluGate, .splits = splits};
+    const DecodeCase::Run run = c.run(x, groups, call);
+    ASSERT_TRUE(run.report.ok()) << run.report.text();
+    expect_oracle(c, x, groups, call, run.out);
+    for (size_t i = 0; i < run.out.size(); ++i) {
+      if (i % 48 >= 40) {
+        EXPECT_EQ(run.out[i], 0.0f);
+      }
+    }
+  }
+}
+
+// ‖(y − Wx) − αSx‖ ≤ 5 % of ‖αSx‖ is what every path owes at α = 1 % of mean |W|; 16-bit integers
+// keep three more digits, and W never meets α before fp32.
+TEST(LinearDecodeDelta, IsKeptWhateverItsSize) {
+  for (const auto& [alpha, bound] : {std::pair{0.01, 0.001}, {1e-3, 0.005}, {1e-4, 0.05}}) {
+    DecodeCase c({{64}, 1536});
+    const int32_t v = c.add_variant(1, 0.02 * alpha);
+    const std::vector<float> x = c.random_rows(8);
+    const DecodeCase::Run base = c.run(x, {{0, 8, -1}}), with = c.run(x, {{0, 8, v}});
+    ASSERT_TRUE(with.report.ok()) << with.report.text();
+    double error = 0, size = 0;
+    for (int32_t row = 0; row < 8; ++row) {
+      const auto want = c.expected(x.data() + static_cast<ptrdiff_t>(row) * 1536, v);
+      for (int32_t o = 0; o < 64; ++o) {
+        const auto at = static_cast<size_t>(row * 64 + o), output = static_cast<size_t>(o);
+        const double delta = double{with.out[at]} - double{base.out[at]};
+        error += (delta - want.delta[output]) * (delta - want.delta[output]);
+        size += want.delta[output] * want.delta[output];
+      }
+    }
+    EXPECT_LE(std::sqrt(error / size), bound) << "alpha " << alpha;
+  }
+}
+
+// Batches that between them reach every site and what hangs on it.
+TEST(LinearDecodeSites, AllMatter) {
+  Middle m;
+  DecodeCase gated({{40, 40}, 520, true}), narrow({{16}, 250});
+  const int32_t v = gated.add_variant(1, 1e-3), w = narrow.add_variant(1, 1e-3);
+  struct Batch {
+    DecodeCase& c;
+    std::vector<float> x;
+    std::vector<RowGroup> groups;
+    LinearEpilogue epilogue;
+  };
+  std::vector<Batch> batches = {
+      // Splits, several groups, one and two levels, two tiles of rows.
+      {m.c,
+       m.c.random_rows(18),
+       {{0, 3, -1}, {3, 9, m.a}, {9, 10, m.b}, {10, 18, m.d}},
+       LinearEpilogue::kStore},
+      // No variant, more than three chunks a split, idle warps.
+      {m.c, m.c.random_rows(2), {{0, 2, -1}}, LinearEpilogue::kStore},
+      {gated, gated.random_rows(3), {{0, 1, -1}, {1, 3, v}}, LinearEpilogue::kSiluGate},
+      // One chunk.
+      {narrow, narrow.random_rows(2), {{0, 2, w}}, LinearEpilogue::kStore},
+  };
+  expect_every_site_matters([&](const Options& options, emulator::Report* report) {
+    std::vector<std::vector<float>> out;
+    for (Batch& batch : batches) {
+      DecodeCase::Run run =
+          batch.c.run(batch.x, batch.groups, {.epilogue = batch.epilogue, .options = options});
+      out.push_back(std::move(run.out));
+      report->sites.insert(report->sites.end(), run.report.sites.begin(), run.report.sites.end());
+      if (!run.report.ok()) {
+        report->faults = std::move(run.report.faults);
+        break;
+      }
+    }
+    return out;
+  });
+}
+
+// Banks never conflict, and what comes from device memory is W once, each variant's signs once, and
+// each row's activations once for each block of outputs.
+TEST(LinearDecodeAccesses, AreEveryByteOnceAndWithoutConflicts) {
+  Middle m;
+  const std::vector<float> x = m.c.random_rows(18);
+  const std::vector<RowGroup> groups = {{0, 3, -1}, {3, 9, m.a}, {9, 10, m.b}, {10, 18, m.d}};
+  const DecodeCase::Run run = m.c.run(x, groups, {.options = {.count_accesses = true}});
   ASSERT_TRUE(run.report.ok()) << run.report.text();
-  expect_oracle(c, x, groups, run.out);
+  uint64_t weights = 0, activations = 0;
+  for (const emulator::AccessCount& count : run.report.accesses) {
+    EXPECT_EQ(count.conflicts(), 0u) << count.text();
+    if (count.kind != emulator::AccessKind::kGlobalRead) continue;
+    const std::string text = count.text();
+    if (text.starts_with("linear_stream.h")) weights += 32 * count.sectors;
+    // What rows and slots are is a few words, read by one warp.
+    if (text.starts_with("linear_block.h") && count.instructions > 100) {
+      activations += 32 * count.sectors;
+    }
+  }
+  constexpr uint64_t kOutputs = 80, kColumns = 12 * kChunk, kOutputBlocks = 2;
+  EXPECT_EQ(weights, kOutputs * kColumns * 2 + 5 * kOutputs * kColumns / 8);
+  // 2900 columns of x are 362½ units of 16 bytes, so 181½ sectors and, by the rows' stride of 5808
+  // bytes, at times one more.
+  const uint64_t planes = kOutputBlocks * 15 * kColumns * 2;
+  EXPECT_GE(activations, planes + kOutputBlocks * 18 * 182 * 32);
+  EXPECT_LE(activations, planes + kOutputBlocks * 18 * (182 + 12) * 32);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // RMSNorm on the emulator against the fp64 oracle.
 #include <gtest/gtest.h>
 
+#include "tests/kernels/cuda/mutations.h"
 #include "tests/kernels/cuda/rms_norm_case.h"
 #include "tests/support/cuda_on_cpu/launch.h"
 
@@ -47,19 +48,11 @@ TEST_P(RmsNorm, RowsAloneAreTheSameBits) {
   }
 }
 
-TEST(RmsNormMutations, EachIsCaught) {
+TEST(RmsNormSites, AllMatter) {
   const RmsNormCase c(3, 576);
-  Report right;
-  const Options fifo;
-  c.run(0, c.rows, emulated(fifo, &right));
-  ASSERT_TRUE(right.ok());
-  ASSERT_EQ(right.sites.size(), 3u);  // a barrier and the bounds of two loops
-  for (emulator::SiteId site : right.sites) {
-    Report wrong;
-    const Options options = {.off = {site}};
-    c.run(0, c.rows, emulated(options, &wrong));
-    EXPECT_FALSE(wrong.ok()) << emulator::SiteTable::instance().at(site).text();
-  }
+  expect_every_site_matters([&](const Options& options, Report* report) {
+    return c.run(0, c.rows, emulated(options, report));
+  });
 }
 
 }  // namespace

@@ -38,8 +38,9 @@ T shuffle(const char* name, uint32_t mask, T value, uint32_t from, Where where) 
       Thread& lane = *warp.lanes[std::countr_zero(left)];
       auto& own = *static_cast<Shuffled<T>*>(lane.arguments);
       if ((lanes >> own.from & 1) == 0) {
-        current->block->machine->fail(FaultKind::kBadLane, lane, where,
-                                      "shuffles from a lane outside the mask");
+        current->block->machine->fail(FaultKind::kBadLane, lane, where, [] {
+          return std::string("shuffles from a lane outside the mask");
+        });
       }
       own.out = static_cast<Shuffled<T>*>(warp.lanes[own.from]->arguments)->in;
     }

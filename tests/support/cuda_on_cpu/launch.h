@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/cuda/launch.h"
+#include "tests/support/cuda_on_cpu/access_counter.h"
 #include "tests/support/cuda_on_cpu/fault.h"
 #include "tests/support/cuda_on_cpu/site.h"
 
@@ -21,7 +22,9 @@ struct Options {
   uint32_t seed = 1;             // of kRandom
   uint32_t resident_blocks = 1;  // that run at the same time
   bool find_races = true;
-  std::vector<SiteId> off = {};  // switched off in this launch
+  std::vector<SiteId> off = {};     // switched off in this launch
+  std::vector<SiteId> weaker = {};  // waits that let one more group of copies stay under way
+  bool count_accesses = false;
 };
 
 struct Counters {
@@ -33,7 +36,8 @@ struct Counters {
 
 struct Report {
   std::vector<Fault> faults;
-  std::vector<SiteId> sites;  // that were reached, whether on or off
+  std::vector<AccessCount> accesses;  // one a line of source, if counted
+  std::vector<SiteId> sites;          // that were reached, whether on or off
   Counters counters;
 
   bool ok() const { return faults.empty(); }

@@ -41,7 +41,9 @@ Machine::Machine(internal::Body body, const void* params, const cuda::Launch& la
       stacks_(stack_pool()) {
   const SiteTable& table = SiteTable::instance();
   off_.resize(table.size(), 0);
+  weaker_ = off_;
   for (SiteId id : options.off) off_[static_cast<size_t>(id)] = 1;
+  for (SiteId id : options.weaker) weaker_[static_cast<size_t>(id)] = 1;
 }
 
 bool Machine::on(SiteKind kind, Where where) {
@@ -52,6 +54,16 @@ bool Machine::on(SiteKind kind, Where where) {
     report_.sites.push_back(static_cast<SiteId>(id));
   }
   return id >= off_.size() || off_[id] == 0;
+}
+
+bool Machine::weaker(SiteKind kind, Where where) const {
+  const auto id = static_cast<size_t>(SiteTable::instance().id_of(kind, where));
+  return id < weaker_.size() && weaker_[id] != 0;
+}
+
+void Machine::note(AccessKind kind, uint64_t address, size_t bytes, Where where) {
+  if (!options_.count_accesses) return;
+  current->warp->accesses.note(kind, current->lane, address, bytes, where);
 }
 
 Report Machine::run() {
@@ -106,6 +118,7 @@ std::unique_ptr<Block> Machine::start_block(uint32_t number) {
 }
 
 void Machine::end_block(Block& block) {
+  for (Warp& warp : block.warps) warp.accesses.add_to(report_.accesses);
   for (const Thread& thread : block.threads) stacks_.give(thread.stack);
 }
 
@@ -142,31 +155,26 @@ void Machine::leave(Fiber& from) {
   std::abort();  // nobody comes back
 }
 
-void Machine::fail(FaultKind kind, const Thread& thread, Where where, std::string what) {
-  report_.faults.push_back({kind, thread.block->index, thread.index, where, std::move(what)});
-  failed_ = true;
-  leave(current->fiber);
-}
-
 void Machine::check(const RaceDetector::Answer& answer, const Thread& thread, bool writes,
                     Where where) {
   using Verdict = RaceDetector::Verdict;
   if (answer.verdict == Verdict::kFine) return;
-  const std::string act = std::string(writes ? "writes" : "reads") + " shared memory at byte " +
-                          std::to_string(answer.offset);
-  const std::string other = "thread " + std::to_string(answer.other);
-  switch (answer.verdict) {
-    case Verdict::kFine:
-      break;
-    case Verdict::kUninitialised:
-      fail(FaultKind::kUninitialised, thread, where, act + ", which nobody wrote");
-    case Verdict::kInFlight:
-      fail(FaultKind::kInFlight, thread, where,
-           act + ", where a copy of " + other + " is under way");
-    case Verdict::kRace:
-      fail(FaultKind::kRace, thread, where,
-           act + ", unordered with a " + (answer.other_wrote ? "write" : "read") + " of " + other);
+  const auto act = [&] {
+    return std::string(writes ? "writes" : "reads") + " shared memory at byte " +
+           std::to_string(answer.offset);
+  };
+  const auto other = [&] { return "thread " + std::to_string(answer.other); };
+  if (answer.verdict == Verdict::kUninitialised) {
+    fail(FaultKind::kUninitialised, thread, where, [&] { return act() + ", which nobody wrote"; });
   }
+  if (answer.verdict == Verdict::kInFlight) {
+    fail(FaultKind::kInFlight, thread, where,
+         [&] { return act() + ", where a copy of " + other() + " is under way"; });
+  }
+  fail(FaultKind::kRace, thread, where, [&] {
+    return act() + ", unordered with a " + (answer.other_wrote ? "write" : "read") + " of " +
+           other();
+  });
 }
 
 // One record for each place where threads wait, with how many do.
@@ -238,7 +246,7 @@ bool Machine::count_at_barrier(Barrier& barrier, uint32_t count, Where where) {
   if (count == 0 && barrier.arrived > 0 &&
       (barrier.where.file != where.file || barrier.where.line != where.line)) {
     fail(FaultKind::kDivergence, *self, where,
-         "others of the block are at the barrier of " + text_of(barrier.where));
+         [&] { return "others of the block are at the barrier of " + text_of(barrier.where); });
   }
   barrier.where = where;
   ++barrier.arrived;
@@ -280,19 +288,22 @@ bool Machine::arrive(const char* instruction, uint32_t mask, void* arguments, Wh
   self->waits_at = where;
   self->arguments = arguments;
   if ((mask & bit) == 0) {
-    fail(FaultKind::kBadLane, *self, where, "a lane that is not in its own mask");
+    fail(FaultKind::kBadLane, *self, where,
+         [] { return std::string("a lane that is not in its own mask"); });
   }
   if ((mask & ~warp.alive) != 0) {
-    fail(FaultKind::kBadLane, *self, where, "the mask names lanes that have exited");
+    fail(FaultKind::kBadLane, *self, where,
+         [] { return std::string("the mask names lanes that have exited"); });
   }
   for (size_t i = 0; i < warp.meetings.size(); ++i) {
     Warp::Meeting& meeting = warp.meetings[i];
     if ((meeting.mask & mask) == 0) continue;
     if (meeting.instruction != instruction || meeting.mask != mask ||
         meeting.where.line != where.line || meeting.where.file != where.file) {
-      fail(FaultKind::kDivergence, *self, where,
-           std::string("in ") + instruction + ", while lanes of its warp are in " +
-               meeting.instruction + " at " + text_of(meeting.where));
+      fail(FaultKind::kDivergence, *self, where, [&] {
+        return std::string("in ") + instruction + ", while lanes of its warp are in " +
+               meeting.instruction + " at " + text_of(meeting.where);
+      });
     }
     meeting.arrived |= bit;
     if (meeting.arrived == mask) {
@@ -328,18 +339,20 @@ void Machine::check_message_load(const void* word, Where where) {
   const RaceDetector& races = *self.block->races;
   if (message.block == self.block->number) {
     if (message.thread != self.index && !races.knows(self.index, message.thread, message.time)) {
-      fail(FaultKind::kRace, self, where,
-           "no barrier after the store of thread " + std::to_string(message.thread));
+      fail(FaultKind::kRace, self, where, [&] {
+        return "no barrier after the store of thread " + std::to_string(message.thread);
+      });
     }
     return;
   }
   if (message.stamp == 0) {
     fail(FaultKind::kStale, self, where,
-         "block " + std::to_string(message.block) + " has not released its store");
+         [&] { return "block " + std::to_string(message.block) + " has not released its store"; });
   }
   if (message.stamp > races.acquired(self.index)) {
-    fail(FaultKind::kStale, self, where,
-         "the store of block " + std::to_string(message.block) + " was not acquired");
+    fail(FaultKind::kStale, self, where, [&] {
+      return "the store of block " + std::to_string(message.block) + " was not acquired";
+    });
   }
 }
 

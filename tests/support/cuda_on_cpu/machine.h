@@ -57,6 +57,7 @@ struct Warp {
   Thread* lanes[32] = {};
   uint32_t alive = 0;
   std::vector<Meeting> meetings;  // with disjoint masks
+  AccessCounter accesses;
 };
 
 struct Barrier {
@@ -91,11 +92,20 @@ class Machine {
   const cuda::Launch& shape() const { return launch_; }
   const Options& options() const { return options_; }
   Counters& counters() { return report_.counters; }
+  // The current thread's access, for the counters.
+  void note(AccessKind kind, uint64_t address, size_t bytes, Where where);
 
   // Whether the site is switched on; takes note of it.
   bool on(SiteKind kind, Where where);
-  // Ends the launch; the other fibers are dropped as they stand.
-  [[noreturn]] void fail(FaultKind kind, const Thread& thread, Where where, std::string what);
+  bool weaker(SiteKind kind, Where where) const;
+  // Ends the launch; all fibers are dropped as they stand, so the text is made by a function, which
+  // leaves nothing on this one's stack that would have to be freed.
+  template <class Text>
+  [[noreturn]] void fail(FaultKind kind, const Thread& thread, Where where, const Text& text) {
+    report_.faults.push_back({kind, thread.block->index, thread.index, where, text()});
+    failed_ = true;
+    leave(current->fiber);
+  }
 
   // A fault, if what the race detector found is one.
   void check(const RaceDetector::Answer& answer, const Thread& thread, bool writes, Where where);
@@ -153,7 +163,7 @@ class Machine {
   std::vector<std::unique_ptr<Block>> blocks_;  // that have begun and not ended
   std::vector<Thread*> ready_;                  // from head_ on
   size_t head_ = 0;
-  std::vector<uint8_t> off_, reached_;  // by site
+  std::vector<uint8_t> off_, weaker_, reached_;  // by site
   std::unordered_map<const void*, Message> messages_;
   std::unordered_map<const void*, uint32_t> variables_;  // stamp of the last release
   uint32_t releases_ = 0;

@@ -12,13 +12,15 @@ void check_shared(size_t offset, size_t bytes, Where where) {
   Machine& machine = *current->block->machine;
   const size_t size = current->block->shared.size();
   if (offset % bytes != 0) {
-    machine.fail(FaultKind::kMisaligned, *current, where,
-                 std::to_string(bytes) + " bytes of shared memory at " + std::to_string(offset));
+    machine.fail(FaultKind::kMisaligned, *current, where, [&] {
+      return std::to_string(bytes) + " bytes of shared memory at " + std::to_string(offset);
+    });
   }
   if (offset + bytes > size) {
-    machine.fail(FaultKind::kSharedBounds, *current, where,
-                 std::to_string(bytes) + " bytes at " + std::to_string(offset) + " of " +
-                     std::to_string(size));
+    machine.fail(FaultKind::kSharedBounds, *current, where, [&] {
+      return std::to_string(bytes) + " bytes at " + std::to_string(offset) + " of " +
+             std::to_string(size);
+    });
   }
 }
 
@@ -27,12 +29,12 @@ const GlobalRange& check_global(const void* address, size_t bytes, Where where) 
   GlobalMemory& memory = GlobalMemory::instance();
   if (reinterpret_cast<uintptr_t>(address) % bytes != 0) {
     machine.fail(FaultKind::kMisaligned, *current, where,
-                 std::to_string(bytes) + " bytes " + memory.describe(address));
+                 [&] { return std::to_string(bytes) + " bytes " + memory.describe(address); });
   }
   const GlobalRange* range = memory.find(address, bytes);
   if (range == nullptr) {
     machine.fail(FaultKind::kGlobalBounds, *current, where,
-                 std::to_string(bytes) + " bytes " + memory.describe(address));
+                 [&] { return std::to_string(bytes) + " bytes " + memory.describe(address); });
   }
   return *range;
 }
@@ -42,6 +44,7 @@ const GlobalRange& check_global(const void* address, size_t bytes, Where where) 
 const std::byte* shared_read(size_t offset, size_t bytes, Where where) {
   check_shared(offset, bytes, where);
   Block& block = *current->block;
+  block.machine->note(AccessKind::kSharedRead, offset, bytes, where);
   if (block.machine->options().find_races) {
     block.machine->check(block.races->read(current->index, offset, bytes), *current, false, where);
   }
@@ -51,6 +54,7 @@ const std::byte* shared_read(size_t offset, size_t bytes, Where where) {
 std::byte* shared_write(size_t offset, size_t bytes, Where where) {
   check_shared(offset, bytes, where);
   Block& block = *current->block;
+  block.machine->note(AccessKind::kSharedWrite, offset, bytes, where);
   if (block.machine->options().find_races) {
     block.machine->check(block.races->write(current->index, offset, bytes), *current, true, where);
   }
@@ -64,6 +68,8 @@ std::byte* shared_target(size_t offset, size_t bytes, Where where) {
 
 void global_read(const void* address, size_t bytes, Where where) {
   const GlobalRange& range = check_global(address, bytes, where);
+  current->block->machine->note(AccessKind::kGlobalRead, reinterpret_cast<uint64_t>(address), bytes,
+                                where);
   if (range.access != Access::kMessage) return;
   const auto* word = static_cast<const std::byte*>(address);
   for (size_t i = 0; i < bytes; i += 4)
@@ -75,8 +81,9 @@ void global_write(void* address, size_t bytes, Where where) {
   Machine& machine = *current->block->machine;
   if (range.access == Access::kRead) {
     machine.fail(FaultKind::kGlobalBounds, *current, where,
-                 "a write to " + range.name + ", which is read only");
+                 [&] { return "a write to " + range.name + ", which is read only"; });
   }
+  machine.note(AccessKind::kGlobalWrite, reinterpret_cast<uint64_t>(address), bytes, where);
   if (range.access != Access::kMessage) return;
   auto* word = static_cast<std::byte*>(address);
   for (size_t i = 0; i < bytes; i += 4) machine.note_message_store(word + i);

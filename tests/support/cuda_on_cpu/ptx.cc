@@ -21,6 +21,7 @@ void copy_async(uint32_t offset, const void* source, uint32_t bytes, bool zero, 
   Block& block = *self.block;
   Machine& machine = *block.machine;
   if (!zero) global_read(source, bytes, where);
+  machine.note(AccessKind::kSharedWrite, offset, bytes, where);
   std::memset(shared_target(offset, bytes, where), 0xff, bytes);
   if (machine.options().find_races) {
     machine.check(block.races->copy_starts(self.index, offset, bytes), self, true, where);
@@ -38,6 +39,7 @@ void wait_for_copies(uint32_t open_groups, Where where) {
   Thread& self = *current;
   Block& block = *self.block;
   if (!block.machine->on(SiteKind::kWait, where)) return;
+  if (block.machine->weaker(SiteKind::kWait, where)) ++open_groups;
   AsyncCopies& async = self.async;
   if (async.groups.size() <= open_groups) return;
   const size_t landing_groups = async.groups.size() - open_groups;
