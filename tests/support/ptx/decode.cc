@@ -279,20 +279,23 @@ void Decoder::emit(Handler h) {
 
 namespace {
 
-// Which instructions compare on a line of the source that has in_bounds(…).
-std::vector<bool> bound_checks(const ModuleText& module, const Kernel& k) {
+// The source's line of each instruction that compares, if it has in_bounds(…); else "".
+std::vector<std::string> bound_checks(const ModuleText& module, const Kernel& k) {
   std::map<int, std::vector<std::string>> sources;
   for (const auto& [number, path] : module.files) {
     std::ifstream in(path);
     for (std::string line; std::getline(in, line);) sources[number].push_back(line);
   }
-  std::vector<bool> bounds;
+  std::vector<std::string> bounds;
   for (size_t i = 0; i < k.code.size(); ++i) {
     const Statement& s = k.text->code[i];
     const std::vector<std::string>& lines = sources[s.file];
     const auto line = static_cast<size_t>(s.source_line);
-    bounds.push_back(k.code[i].compares && line > 0 && line <= lines.size() &&
-                     lines[line - 1].find("in_bounds(") != std::string::npos);
+    const bool known = k.code[i].compares && line > 0 && line <= lines.size();
+    const std::string text = known ? lines[line - 1] : "";
+    bounds.push_back(text.find("in_bounds(") == std::string::npos
+                         ? ""
+                         : text.substr(text.find_first_not_of(' ')));
   }
   return bounds;
 }

@@ -59,7 +59,7 @@ struct Kernel {
   const Function* text = nullptr;
   const ModuleText* module = nullptr;
   std::vector<Instr> code;
-  std::vector<bool> bounds;                   // which instructions are bound checks
+  std::vector<std::string> bounds;  // the source's line where an instruction is a bound check
   std::vector<std::vector<uint32_t>> places;  // what Instr::op points into
   uint32_t file_words = 0;
   struct Constant {

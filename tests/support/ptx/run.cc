@@ -56,7 +56,7 @@ class Scheduler {
       for (uint64_t i = 0; i < g.blocks.count(); ++i) waiting_.push_back(i);
     }
     if (g.options.order == Order::kFifo) std::reverse(waiting_.begin(), waiting_.end());
-    if (g.options.order == Order::kRandom) std::shuffle(waiting_.begin(), waiting_.end(), g.random);
+    if (chance()) std::shuffle(waiting_.begin(), waiting_.end(), g.random);
   }
 
   void run() {
@@ -76,22 +76,35 @@ class Scheduler {
   }
 
  private:
-  // A turn for every warp.
+  bool chance() const {
+    return g_.options.order == Order::kRandom || g_.options.order == Order::kUnfair;
+  }
+
+  // A turn for every warp; if unfair, only until one of them made progress.
   void pass() {
     std::vector<Warp*> warps;
     for (const auto& b : resident_) {
       for (Warp& w : b->warps) warps.push_back(&w);
     }
-    const bool random = g_.options.order == Order::kRandom;
-    if (g_.options.order == Order::kLifo) std::reverse(warps.begin(), warps.end());
-    if (random) std::shuffle(warps.begin(), warps.end(), g_.random);
+    const Order order = g_.options.order;
+    if (order == Order::kLifo) std::reverse(warps.begin(), warps.end());
+    if (order == Order::kRandom) std::shuffle(warps.begin(), warps.end(), g_.random);
+    if (order == Order::kUnfair) {
+      std::mt19937_64 same(g_.options.seed);
+      std::shuffle(warps.begin(), warps.end(), same);
+    }
     const uint64_t events = g_.events;
     bool moved = false;
     for (Warp* w : warps) {
       const bool ended = w->live == 0;
-      const auto quantum = random ? static_cast<uint32_t>(1 + g_.random() % 64) : 4096U;
+      const uint64_t steps = g_.steps;
+      const auto quantum =
+          order == Order::kRandom ? static_cast<uint32_t>(1 + g_.random() % 64) : 4096U;
       const Warp::Turn turn = w->run(quantum);
       moved |= turn == Warp::Turn::kProgress || (turn == Warp::Turn::kEnded && !ended);
+      if (order == Order::kUnfair && (moved || g_.events != events)) return;
+      // A warp that went to a barrier did something, too; one that spins did not.
+      if (order == Order::kUnfair && w->at_barrier >= 0 && g_.steps != steps) return;
     }
     if (g_.options.arrival == Arrival::kRandom && g_.random() % 4 == 0) land_one();
     if (!moved && g_.events == events && !land_one()) deadlock();
@@ -149,6 +162,18 @@ std::string Fault::text() const {
   if (line > 0) s += "PTX line " + std::to_string(line) + ": ";
   if (!instruction.empty()) s += "'" + instruction + "': ";
   return s + what + (thread.empty() ? "" : " [" + thread + "]");
+}
+
+void Outcome::add(Outcome other) {
+  if (!fault) fault = std::move(other.fault);
+  steps += other.steps;
+  auto sum = [](std::vector<uint64_t>& into, const std::vector<uint64_t>& from) {
+    into.resize(std::max(into.size(), from.size()));
+    for (size_t i = 0; i < from.size(); ++i) into[i] += from[i];
+  };
+  sum(executed, other.executed);
+  sum(refused, other.refused);
+  sum(granted, other.granted);
 }
 
 Module::Module() = default;
@@ -228,17 +253,20 @@ Result<std::vector<Mutation>> Module::mutations(const std::string& kernel) {
     const Kernel& k = decoded(kernel);
     for (size_t n = 0; n < k.code.size(); ++n) {
       const Instr& i = k.code[n];
-      auto add = [&](Mutation::Kind kind, const char* how) {
+      auto add = [&](Mutation::Kind kind, const std::string& how) {
         const Statement& s = k.text->code[n];
         const std::string source = source_of(*text_, s);
         all.push_back({kind, static_cast<int>(n),
                        source + (source.empty() ? "" : ", ") + "PTX line " +
-                           std::to_string(s.line) + ": " + s.text + " (" + how + ")"});
+                           std::to_string(s.line) + ": " + s.text + " (" + how});
       };
-      if (i.removable) add(Mutation::Kind::kSkip, "skipped");
-      if (k.bounds[n]) add(Mutation::Kind::kTrue, "true"), add(Mutation::Kind::kFalse, "false");
+      if (i.removable) add(Mutation::Kind::kSkip, "skipped)");
+      if (!k.bounds[n].empty()) {
+        add(Mutation::Kind::kTrue, "true) of " + k.bounds[n]);
+        add(Mutation::Kind::kFalse, "false) of " + k.bounds[n]);
+      }
       const bool plain = i.flow == Flow::kPlain || i.flow == Flow::kConverge;
-      if (i.guard != Instr::kNoGuard && plain) add(Mutation::Kind::kAlways, "always");
+      if (i.guard != Instr::kNoGuard && plain) add(Mutation::Kind::kAlways, "always)");
     }
   } catch (const Fault& f) {
     return unimplemented(f.text());

@@ -41,7 +41,9 @@ struct Fault {
 };
 
 enum class Arrival { kLate, kEarly, kRandom };  // of asynchronous copies and products
-enum class Order { kFifo, kLifo, kRandom };     // of warps, blocks and copies in flight
+// Of warps, blocks and copies in flight. Unfair: the same warps, drawn by chance, always go before
+// the others, as far as they can.
+enum class Order { kFifo, kLifo, kRandom, kUnfair };
 
 // One instruction made weaker, to see whether a test notices.
 struct Mutation {
@@ -73,6 +75,8 @@ struct Outcome {
   std::vector<uint64_t> executed;  // the same for each instruction, where a lane's guard let it run
   std::vector<uint64_t> refused;   // where the guard of a lane did not, or a bound check said no
   std::vector<uint64_t> granted;   // where a bound check said yes
+  // Another launch of the same kernel: the first fault and all counts.
+  void add(Outcome other);
   // Whether the mutation would have changed anything in this run.
   bool exercises(const Mutation& m) const {
     const auto i = static_cast<size_t>(m.instruction);

@@ -172,7 +172,7 @@ Warp::Turn Warp::run(uint32_t quantum) {
     switch (i.flow) {
       case Flow::kPlain:
         i.run(*this, i, lanes);
-        if (kernel->bounds[static_cast<size_t>(pc)]) answer(i, lanes);
+        if (!kernel->bounds[static_cast<size_t>(pc)].empty()) answer(i, lanes);
         ++pc;
         if (yielded) {
           yielded = false;

@@ -48,8 +48,11 @@ const Shape kShapes[] = {
     {"long", 2, {{16}, 8192}, 1, 2},
 };
 
-class LinearDecodePtx : public testing::TestWithParam<const char*> {
+class LinearDecodePtxTest : public testing::Test {
  protected:
+  explicit LinearDecodePtxTest(const char* arch)
+      : repack_(arch, "repack"), planes_(arch, "sign_planes"), linear_(arch, "linear_decode") {}
+
   // Runs a kernel from whichever file has it; keeps the outcome.
   Launcher launcher() {
     return [this](const char* kernel, const Launch& shape, std::span<const std::byte> params,
@@ -57,10 +60,12 @@ class LinearDecodePtx : public testing::TestWithParam<const char*> {
       emulator::Report report;
       for (PtxFile* file : {&repack_, &planes_, &linear_}) {
         if (!file->has(kernel)) continue;
-        outcome_ = file->run(kernel, shape, params, kernel == mutated_ ? options_ : schedule_);
-        if (outcome_.fault) {
-          report.faults.push_back({emulator::FaultKind::kOther, {}, 0, {}, outcome_.fault->text()});
+        const bool mutated = kernel == mutated_;
+        ptx::Outcome o = file->run(kernel, shape, params, mutated ? options_ : schedule_);
+        if (o.fault) {
+          report.faults.push_back({emulator::FaultKind::kOther, {}, 0, {}, o.fault->text()});
         }
+        if (mutated) outcome_.add(std::move(o));
         return report;
       }
       ADD_FAILURE() << "no PTX has the kernel " << kernel;
@@ -68,11 +73,16 @@ class LinearDecodePtx : public testing::TestWithParam<const char*> {
     };
   }
 
-  PtxFile repack_{GetParam(), "repack"}, planes_{GetParam(), "sign_planes"},
-      linear_{GetParam(), "linear_decode"};
+  PtxFile repack_, planes_, linear_;
   ptx::Options schedule_, options_;
-  std::string mutated_;  // this kernel runs with options_, the others with schedule_
-  ptx::Outcome outcome_;
+  std::string mutated_;   // this kernel runs with options_, the others with schedule_
+  ptx::Outcome outcome_;  // of all its launches
+};
+
+class LinearDecodePtx : public LinearDecodePtxTest,
+                        public testing::WithParamInterface<const char*> {
+ protected:
+  LinearDecodePtx() : LinearDecodePtxTest(GetParam()) {}
 };
 INSTANTIATE_TEST_SUITE_P(Architecture, LinearDecodePtx, testing::ValuesIn(ptx::kArchitectures));
 
@@ -94,20 +104,92 @@ TEST_P(LinearDecodePtx, EqualsTheOracle) {
   }
 }
 
-// Takes away each barrier, wait and bound of a kernel. Two calls: with splits, then gated without.
-TEST_P(LinearDecodePtx, EveryBarrierWaitAndBoundIsNeeded) {
-  DecodeCase c({{40, 40}, 1290, true}, 1, launcher());
-  const std::vector<int32_t> slots = {c.add_variant(1, 1), c.add_variant(1, 1)};
-  const std::vector<float> x = c.random_rows(5);
-  const std::vector<RowGroup> groups = {{0, 1, -1}, {1, 4, slots[0]}, {4, 5, slots[1]}};
-  mutated_ = kLinearDecodeKernels[0][1];
+// A kernel of the decode path, and batches that between them reach all of it.
+struct Batch {
+  DecodeCase* c;
+  std::vector<float> x;
+  std::vector<RowGroup> groups;
+  DecodeCase::Call call;
+};
+
+// Rows of `slots` in turn, each a group of its own.
+std::vector<RowGroup> single_rows(int32_t m, const std::vector<int32_t>& slots) {
+  std::vector<RowGroup> groups;
+  for (int32_t r = 0; r < m; ++r) {
+    groups.push_back({r, r + 1, slots[static_cast<size_t>(r) % slots.size()]});
+  }
+  return groups;
+}
+
+// Bound checks that save work alone, so that nothing shows when they are gone. The emulator's tests
+// see them matter where they do.
+bool saves_work(const std::string& mutation) {
+  // One chunk's activations more: columns beyond the last are not read (in_bounds of the column).
+  return mutation.find("in_bounds(block.chunk0 + 1 < block.chunk1)") != std::string::npos ||
+         mutation.find("in_bounds(chunk + 2 < block.chunk1)") != std::string::npos;
+}
+
+// By architecture, rows of a block and levels.
+class LinearDecodePtxSites
+    : public LinearDecodePtxTest,
+      public testing::WithParamInterface<std::tuple<const char*, int32_t, int32_t>> {
+ protected:
+  LinearDecodePtxSites() : LinearDecodePtxTest(std::get<0>(GetParam())) {}
+
+  // What `batches` give, or the fault.
+  std::string run(std::vector<Batch>& batches, std::vector<std::vector<float>>& out) {
+    for (Batch& b : batches) {
+      DecodeCase::Run run = b.c->run(b.x, b.groups, b.call);
+      if (!run.report.ok()) return run.report.text();
+      out.push_back(std::move(run.out));
+    }
+    return "";
+  }
+};
+// All kernels as sm_90a, the others as a sample: their PTX differs little.
+INSTANTIATE_TEST_SUITE_P(Hopper, LinearDecodePtxSites,
+                         testing::Combine(testing::Values("sm_90a"), testing::Values(16, 32),
+                                          testing::Values(0, 1, 2)));
+INSTANTIATE_TEST_SUITE_P(Others, LinearDecodePtxSites,
+                         testing::Combine(testing::Values("sm_80", "sm_100"), testing::Values(16),
+                                          testing::Values(1)));
+
+// Every mutation must show in a fault or in other bits.
+TEST_P(LinearDecodePtxSites, Matter) {
+  const auto [arch, block_rows, levels] = GetParam();
+  DecodeCase middle({{72}, 2900}, 1, launcher()), gated({{40, 40}, 520, true}, 1, launcher());
+  std::vector<int32_t> full_slots = {-1}, slots = {-1}, gated_slots = {-1};
+  if (levels > 0) {
+    full_slots = {middle.add_variant(levels, 2e-3), middle.add_variant(levels, 2e-3)};
+    slots = {-1, full_slots[0], middle.add_variant(levels - 1, 2e-3), full_slots[1]};
+    gated_slots = {-1, gated.add_variant(levels, 1e-3)};
+  }
+  const int32_t part = block_rows - 3;
+  std::vector<Batch> batches = {
+      // Each row a group of its own, so that each row's code is reached; then with a base.
+      {&middle, middle.random_rows(block_rows), single_rows(block_rows, full_slots), {}},
+      {&middle, middle.random_rows(part), single_rows(part, slots), {.splits = 2}},
+      {&gated,
+       gated.random_rows(part),
+       {{0, part, gated_slots.back()}},
+       {.epilogue = LinearEpilogue::kSiluGate}},
+  };
+  const std::string kernel = kLinearDecodeKernels[block_rows / 32][levels];
+  mutated_ = kernel;
+  std::vector<std::vector<float>> right;
   ptx::expect_mutations_caught(
-      linear_.module(), mutated_, 20, [&](const ptx::Options& options, ptx::Outcome& o) {
+      linear_.module(), kernel, 20,
+      [&](const ptx::Options& options, ptx::Outcome& o) {
         options_ = options;
-        const DecodeCase::Run run = c.run(x, groups, {.splits = 2});
-        o = outcome_;
-        return run.report.ok() ? wrong(c, x, groups, run.out) : run.report.text();
-      });
+        outcome_ = {};
+        std::vector<std::vector<float>> out;
+        const std::string fault = run(batches, out);
+        o = std::move(outcome_);
+        if (!fault.empty()) return fault;
+        if (right.empty()) right = out;
+        return std::string(out == right ? "" : "other bits");
+      },
+      &saves_work);
 }
 
 }  // namespace
