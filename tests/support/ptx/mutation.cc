@@ -5,16 +5,10 @@
 namespace deltad::ptx {
 
 std::vector<Options> schedules() {
-  std::vector<Options> all = {
-      {.order = Order::kFifo},
-      {.order = Order::kLifo, .resident_blocks = 8},
-      {.order = Order::kRandom, .arrival = Arrival::kRandom, .resident_blocks = 8},
-      {.order = Order::kFifo, .arrival = Arrival::kEarly}};
-  // Whether blocks wait for each other shows when some of their warps lag far behind.
-  for (uint64_t seed = 1; seed <= 8; ++seed) {
-    all.push_back({.order = Order::kUnfair, .seed = seed, .resident_blocks = 8});
-  }
-  return all;
+  return {{.order = Order::kFifo},
+          {.order = Order::kLifo, .resident_blocks = 8},
+          {.order = Order::kRandom, .arrival = Arrival::kRandom, .resident_blocks = 8},
+          {.order = Order::kFifo, .arrival = Arrival::kEarly}};
 }
 
 Survivors survivors(const std::vector<Mutation>& mutations,

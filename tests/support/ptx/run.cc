@@ -56,7 +56,7 @@ class Scheduler {
       for (uint64_t i = 0; i < g.blocks.count(); ++i) waiting_.push_back(i);
     }
     if (g.options.order == Order::kFifo) std::reverse(waiting_.begin(), waiting_.end());
-    if (chance()) std::shuffle(waiting_.begin(), waiting_.end(), g.random);
+    if (g.options.order == Order::kRandom) std::shuffle(waiting_.begin(), waiting_.end(), g.random);
   }
 
   void run() {
@@ -76,35 +76,22 @@ class Scheduler {
   }
 
  private:
-  bool chance() const {
-    return g_.options.order == Order::kRandom || g_.options.order == Order::kUnfair;
-  }
-
-  // A turn for every warp; if unfair, only until one of them made progress.
+  // A turn for every warp.
   void pass() {
     std::vector<Warp*> warps;
     for (const auto& b : resident_) {
       for (Warp& w : b->warps) warps.push_back(&w);
     }
-    const Order order = g_.options.order;
-    if (order == Order::kLifo) std::reverse(warps.begin(), warps.end());
-    if (order == Order::kRandom) std::shuffle(warps.begin(), warps.end(), g_.random);
-    if (order == Order::kUnfair) {
-      std::mt19937_64 same(g_.options.seed);
-      std::shuffle(warps.begin(), warps.end(), same);
-    }
+    const bool random = g_.options.order == Order::kRandom;
+    if (g_.options.order == Order::kLifo) std::reverse(warps.begin(), warps.end());
+    if (random) std::shuffle(warps.begin(), warps.end(), g_.random);
     const uint64_t events = g_.events;
     bool moved = false;
     for (Warp* w : warps) {
       const bool ended = w->live == 0;
-      const uint64_t steps = g_.steps;
-      const auto quantum =
-          order == Order::kRandom ? static_cast<uint32_t>(1 + g_.random() % 64) : 4096U;
+      const auto quantum = random ? static_cast<uint32_t>(1 + g_.random() % 64) : 4096U;
       const Warp::Turn turn = w->run(quantum);
       moved |= turn == Warp::Turn::kProgress || (turn == Warp::Turn::kEnded && !ended);
-      if (order == Order::kUnfair && (moved || g_.events != events)) return;
-      // A warp that went to a barrier did something, too; one that spins did not.
-      if (order == Order::kUnfair && w->at_barrier >= 0 && g_.steps != steps) return;
     }
     if (g_.options.arrival == Arrival::kRandom && g_.random() % 4 == 0) land_one();
     if (!moved && g_.events == events && !land_one()) deadlock();

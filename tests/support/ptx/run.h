@@ -41,9 +41,7 @@ struct Fault {
 };
 
 enum class Arrival { kLate, kEarly, kRandom };  // of asynchronous copies and products
-// Of warps, blocks and copies in flight. Unfair: the same warps, drawn by chance, always go before
-// the others, as far as they can.
-enum class Order { kFifo, kLifo, kRandom, kUnfair };
+enum class Order { kFifo, kLifo, kRandom };     // of warps, blocks and copies in flight
 
 // One instruction made weaker, to see whether a test notices.
 struct Mutation {
