@@ -10,11 +10,16 @@ namespace deltad::cuda {
 
 constexpr uint32_t kAllLanes = 0xffffffffu;
 
-// Rows of a block that have at least one level, two levels, and at which a group with levels
-// begins: bit r is row r. And how many levels the groups have together.
+// What a block's rows need, bit r being row r: those that have more than l levels of signs, those
+// at which a group with signs begins. And how many levels the groups have together.
+template <int kLevels>
 struct RowBits {
-  uint32_t one, two, first;
+  uint32_t with[kLevels > 0 ? kLevels : 1];
+  uint32_t first;
   int32_t items;
+
+  DELTAD_DEVICE bool has(int row, int level) const { return (with[level] >> row & 1) != 0; }
+  DELTAD_DEVICE bool begins(int row) const { return (first >> row & 1) != 0; }
 };
 
 template <int kRows, int kLevels>
@@ -27,7 +32,7 @@ struct Block {
   Shared<uint4> planes;         // [kLinearStages][kRows][32]
   Shared<uint64_t> item_signs;  // [kRows · levels] sign tiles of each group's levels, in order
   Shared<int32_t> slot;         // [kRows]
-  Shared<uint32_t> words;       // [4] RowBits, number of items; later: whether to finish
+  Shared<uint32_t> words;       // RowBits; later: how many blocks have come
 
   int32_t row0, rows;  // the block's
   int32_t chunk0, chunk1;
@@ -37,8 +42,9 @@ struct Block {
   int32_t thread, lane;
 
   DELTAD_DEVICE explicit Block(const LinearParams& p);
-  DELTAD_DEVICE RowBits look_at_rows(const LinearParams& p);
-  DELTAD_DEVICE void copy_activations(const LinearParams& p, const RowBits& bits, int32_t chunk);
+  DELTAD_DEVICE RowBits<kLevels> look_at_rows(const LinearParams& p);
+  DELTAD_DEVICE void copy_activations(const LinearParams& p, const RowBits<kLevels>& bits,
+                                      int32_t chunk);
 };
 
 template <int kRows, int kLevels>
@@ -47,7 +53,7 @@ DELTAD_DEVICE Block<kRows, kLevels>::Block(const LinearParams& p) {
   x = ring + kLinearRing * static_cast<int32_t>(kLinearThreads);
   planes = x + kLinearStages * kStage;
   item_signs = shared_cast<uint64_t>(planes + (kLevels > 0 ? kLinearStages * kStage : 0));
-  slot = shared_cast<int32_t>(item_signs + kRows * kMaxSignLevels);
+  slot = shared_cast<int32_t>(item_signs + kRows * kLevels);
   words = shared_cast<uint32_t>(slot + kRows);
   thread = static_cast<int32_t>(threadIdx.x);
   lane = thread % 32;
@@ -63,12 +69,12 @@ DELTAD_DEVICE Block<kRows, kLevels>::Block(const LinearParams& p) {
 
 // Lane r of the first warp looks up row r; all threads read the result.
 template <int kRows, int kLevels>
-DELTAD_DEVICE RowBits Block<kRows, kLevels>::look_at_rows(const LinearParams& p) {
+DELTAD_DEVICE RowBits<kLevels> Block<kRows, kLevels>::look_at_rows(const LinearParams& p) {
   if (thread < 32) {
     // A row beyond the batch is in no group.
-    const int32_t own_slot = slot_of_row(p.groups, row0 + lane);
+    const int32_t own_slot = in_bounds(lane < kRows) ? slot_of_row(p.groups, row0 + lane) : -1;
     int32_t levels = 0;
-    uint64_t signs[kMaxSignLevels] = {};
+    uint64_t signs[kLevels > 0 ? kLevels : 1] = {};
     if (own_slot >= 0) {
       DELTAD_UNROLL
       for (int32_t l = 0; l < kLevels; ++l) {
@@ -84,26 +90,26 @@ DELTAD_DEVICE RowBits Block<kRows, kLevels>::look_at_rows(const LinearParams& p)
       const int32_t other = __shfl_up_sync(kAllLanes, end, static_cast<unsigned>(by));
       if (lane >= by) end += other;
     }
-    if (first) {
-      DELTAD_UNROLL
-      for (int32_t l = 0; l < kLevels; ++l) {
-        if (l < levels) store_shared(item_signs + (end - levels + l), signs[l]);
-      }
-    }
     if (lane < kRows) store_shared(slot + lane, own_slot);
-    const uint32_t one = __ballot_sync(kAllLanes, levels > 0);
-    const uint32_t two = __ballot_sync(kAllLanes, levels > 1);
+    DELTAD_UNROLL
+    for (int32_t l = 0; l < kLevels; ++l) {
+      if (first && l < levels) store_shared(item_signs + (end - levels + l), signs[l]);
+      const uint32_t with = __ballot_sync(kAllLanes, levels > l);
+      if (lane == 0) store_shared(words + l, with);
+    }
     const uint32_t begin = __ballot_sync(kAllLanes, first);
     if (lane == 31) {
-      store_shared(words, one);
-      store_shared(words + 1, two);
-      store_shared(words + 2, begin);
-      store_shared(words + 3, static_cast<uint32_t>(end));
+      store_shared(words + kLevels, begin);
+      store_shared(words + kLevels + 1, static_cast<uint32_t>(end));
     }
   }
   __syncthreads();
-  return {load_shared(words), load_shared(words + 1), load_shared(words + 2),
-          static_cast<int32_t>(load_shared(words + 3))};
+  RowBits<kLevels> bits;
+  DELTAD_UNROLL
+  for (int32_t l = 0; l < kLevels; ++l) bits.with[l] = load_shared(words + l);
+  bits.first = load_shared(words + kLevels);
+  bits.items = static_cast<int32_t>(load_shared(words + kLevels + 1));
+  return bits;
 }
 
 // All threads copy a chunk of x, and of the planes of rows with signs. 16-byte unit u of row r of x
@@ -111,7 +117,8 @@ DELTAD_DEVICE RowBits Block<kRows, kLevels>::look_at_rows(const LinearParams& p)
 // groups.
 template <int kRows, int kLevels>
 DELTAD_DEVICE void Block<kRows, kLevels>::copy_activations(const LinearParams& p,
-                                                           const RowBits& bits, int32_t chunk) {
+                                                           const RowBits<kLevels>& bits,
+                                                           int32_t chunk) {
   const int32_t stage = chunk % kLinearStages * kStage;
   const auto* in = static_cast<const uint4*>(p.planes);
   DELTAD_UNROLL
@@ -122,7 +129,7 @@ DELTAD_DEVICE void Block<kRows, kLevels>::copy_activations(const LinearParams& p
     if (!in_bounds(column < p.columns)) there = false;
     cp_async_16_or_zero(x + (stage + row * kStageRow + (lane ^ row % 8)),
                         there ? p.x + (row0 + row) * p.x_stride + column : p.x, there);
-    if (kLevels > 0 && (bits.one >> row & 1) != 0) {
+    if (kLevels > 0 && bits.has(row, 0)) {
       cp_async_16(planes + (stage + row * kStageRow + lane),
                   in + (static_cast<int64_t>(row0 + row) * chunks + chunk) * 32 + lane);
     }

@@ -7,7 +7,7 @@
 namespace deltad::cuda {
 namespace {
 
-// kRows: 16 or 32 rows a block. kLevels: the most levels of signs that a row may have.
+// kRows: of a block, 16 or 32. kLevels: the most levels of signs that a row may have.
 template <int kRows, int kLevels>
 DELTAD_DEVICE void linear_decode(const LinearParams& p) {
   constexpr int kTiles = kRows / 16;                  // of rows
@@ -17,9 +17,11 @@ DELTAD_DEVICE void linear_decode(const LinearParams& p) {
   const int32_t lane = block.lane, group = lane / 4, pair = lane % 4;
   Stream<kRows, kLevels> stream(p, block);
 
-  // The first pieces are of the base: they set out before the rows are looked at.
+  // The first pieces are of the base: they set out before the rows are looked at, or the kernel
+  // before has ended.
   for (int i = 0; i < kChunkSteps - 1; ++i) stream.copy();
-  RowBits bits{};
+  wait_for_previous_kernel();
+  RowBits<kLevels> bits{};
   if (kLevels > 0) {
     bits = block.look_at_rows(p);
     stream.set_items(bits.items);
@@ -64,18 +66,18 @@ DELTAD_DEVICE void linear_decode(const LinearParams& p) {
     uint2 s[kSignLevels] = {};
     DELTAD_UNROLL
     for (int row = 0; row < kSignRows; ++row) {
-      if ((bits.first >> row & 1) != 0) {
-        s[0] = stream.next_signs();
-        if (kLevels > 1 && (bits.two >> row & 1) != 0) {
-          s[kSignLevels - 1] = stream.next_signs();
+      if (bits.begins(row)) {
+        DELTAD_UNROLL
+        for (int l = 0; l < kSignLevels; ++l) {
+          if (bits.has(row, l)) s[l] = stream.next_signs();
         }
       }
-      if ((bits.one >> row & 1) == 0) continue;
+      if (!bits.has(row, 0)) continue;
       const uint4 q = load_shared(planes + (row * block.kStageRow + lane));
       const uint32_t a[4] = {q.x, q.y, q.z, q.w};
       DELTAD_UNROLL
       for (int l = 0; l < kSignLevels; ++l) {
-        if (l > 0 && (bits.two >> row & 1) == 0) continue;
+        if (l > 0 && !bits.has(row, l)) continue;
         const uint32_t b[2] = {s[l].x, s[l].y};
         int32_t d[4] = {};
         mma_m16n8k256_and(d, a, b);
@@ -84,6 +86,8 @@ DELTAD_DEVICE void linear_decode(const LinearParams& p) {
       }
     }
   }
+
+  let_next_kernel_start();
 
   // The block's sums, laid out by rows in the ring's memory: base, then each level.
   const Shared<float> base_sums = shared_cast<float>(block.ring);
@@ -133,6 +137,9 @@ __global__ void __launch_bounds__(kLinearThreads, 2) deltad_linear_r16_signs1(Li
 }
 __global__ void __launch_bounds__(kLinearThreads, 1) deltad_linear_r16_signs2(LinearParams p) {
   linear_decode<16, 2>(p);
+}
+__global__ void __launch_bounds__(kLinearThreads, 1) deltad_linear_r16_signs4(LinearParams p) {
+  linear_decode<16, 4>(p);
 }
 __global__ void __launch_bounds__(kLinearThreads, 1) deltad_linear_r32(LinearParams p) {
   linear_decode<32, 0>(p);

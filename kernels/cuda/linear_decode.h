@@ -17,9 +17,9 @@
 
 namespace deltad::cuda {
 
-constexpr int32_t kMaxSignLevels = 2;
+constexpr int32_t kMaxSignLevels = 4;
 
-// What a variant's slot does to one weight: levels of signs, the first null if none.
+// What a variant's slot does to one weight: levels of signs; the first that is not there is null.
 struct SignSlot {
   const void* signs[kMaxSignLevels];   // sign tiles
   const float* alpha[kMaxSignLevels];  // [outputs]
@@ -43,7 +43,7 @@ struct LinearParams {
   const RowGroups* groups;
   void* out;            // fp32 or bf16 [rows, out_stride]
   float* base_parts;    // [splits, rows, outputs]; null without splits
-  int32_t* sign_parts;  // [splits, levels, rows, outputs]
+  int32_t* sign_parts;  // [splits, the kernel's levels, rows, outputs]
   int32_t* arrivals;    // [output blocks, row blocks], all zero before and after
   int64_t x_stride, out_stride;
   int32_t rows;
@@ -72,30 +72,44 @@ constexpr int32_t linear_decode_splits(int32_t outputs, int32_t columns) {
   return splits > 1 ? splits : 1;
 }
 
-constexpr int32_t linear_decode_block_rows(int32_t rows) { return rows <= 16 ? 16 : 32; }
+// What a batch needs: rows of a block, and levels of signs that a row may have.
+struct LinearKernel {
+  const char* name;
+  int32_t block_rows, levels;
+};
+constexpr LinearKernel kLinearKernels[] = {
+    {"deltad_linear_r16", 16, 0},        {"deltad_linear_r16_signs1", 16, 1},
+    {"deltad_linear_r16_signs2", 16, 2}, {"deltad_linear_r16_signs4", 16, 4},
+    {"deltad_linear_r32", 32, 0},        {"deltad_linear_r32_signs1", 32, 1},
+    {"deltad_linear_r32_signs2", 32, 2}};
+
+// `levels`: the most that a variant in the batch has on this weight. Each row and level keeps two
+// registers, so rows of more than two levels are 16 a block.
+constexpr LinearKernel linear_decode_kernel(int32_t rows, int32_t levels) {
+  const int32_t block_rows = rows <= 16 || levels > 2 ? 16 : 32;
+  for (const LinearKernel& kernel : kLinearKernels) {
+    if (kernel.block_rows == block_rows && kernel.levels >= levels) return kernel;
+  }
+  return {};
+}
 
 // Bytes of shared memory: the ring, the stages of x and, with signs, of planes, and what a block
 // knows of its rows.
-constexpr uint32_t linear_decode_shared(int32_t block_rows, int32_t levels) {
+constexpr uint32_t linear_decode_shared(const LinearKernel& kernel) {
   const int32_t ring = kLinearRing * static_cast<int32_t>(kLinearThreads) * 16;
-  const int32_t stages = kLinearStages * block_rows * 2 * kChunk * (levels > 0 ? 2 : 1);
-  const int32_t rows = 16 + block_rows * (4 + 8 * kMaxSignLevels);
-  return static_cast<uint32_t>(ring + stages + rows);
+  const int32_t stages =
+      kLinearStages * kernel.block_rows * 2 * kChunk * (kernel.levels > 0 ? 2 : 1);
+  const int32_t items = kernel.block_rows * kernel.levels * 8;
+  const int32_t words = kernel.block_rows + kMaxSignLevels + 2;
+  return static_cast<uint32_t>(ring + stages + items + 4 * words);
 }
 
-// `levels`: the most that a variant in the batch has on this weight.
-inline Launch linear_decode_launch(const LinearParams& p, int32_t levels) {
-  const int32_t block_rows = linear_decode_block_rows(p.rows);
-  return {{static_cast<uint32_t>((p.rows + block_rows - 1) / block_rows),
+inline Launch linear_decode_launch(const LinearParams& p, const LinearKernel& kernel) {
+  return {{static_cast<uint32_t>((p.rows + kernel.block_rows - 1) / kernel.block_rows),
            static_cast<uint32_t>((p.outputs + kLinearOutputs - 1) / kLinearOutputs),
            static_cast<uint32_t>(p.splits)},
           {kLinearThreads},
-          linear_decode_shared(block_rows, levels)};
+          linear_decode_shared(kernel)};
 }
-
-// Kernels by [block rows 16, 32][levels 0, 1, 2].
-constexpr const char* kLinearDecodeKernels[2][kMaxSignLevels + 1] = {
-    {"deltad_linear_r16", "deltad_linear_r16_signs1", "deltad_linear_r16_signs2"},
-    {"deltad_linear_r32", "deltad_linear_r32_signs1", "deltad_linear_r32_signs2"}};
 
 }  // namespace deltad::cuda

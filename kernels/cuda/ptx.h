@@ -4,10 +4,28 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/wgmma_layout.h"
+
 namespace deltad::cuda {
 
 DELTAD_DEVICE uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+// A kernel may be launched so that it starts before the one before it has ended (sm_90 and later;
+// elsewhere these do nothing). Until it has waited, it may only read what never changes in a step:
+// weights, not activations, tables of the batch or its own output. Every thread waits for itself.
+DELTAD_DEVICE void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// The next kernel may start once all blocks have said so; its wait is still for the end of this
+// one.
+DELTAD_DEVICE void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
 }
 
 // Copies 16 aligned bytes from global to shared memory, past L1. They are there for this thread
@@ -32,6 +50,52 @@ DELTAD_DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" :::
 template <int kOpenGroups>
 DELTAD_DEVICE void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kOpenGroups) : "memory");
+}
+
+// mbarriers and bulk copies, sm_90 and later. An mbarrier is 8 bytes of shared memory; its phases
+// have parity 0, 1, 0, … and end when all arrivals have come, and all bytes that they announced.
+DELTAD_DEVICE void mbarrier_init(uint64_t* barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
+               "r"(arrivals)
+               : "memory");
+}
+DELTAD_DEVICE void mbarrier_arrive(uint64_t* barrier) {
+  asm volatile("{ .reg .b64 state; mbarrier.arrive.shared::cta.b64 state, [%0]; }" ::"r"(
+                   shared_address(barrier))
+               : "memory");
+}
+// Arrives, and announces that many bytes of bulk copies.
+DELTAD_DEVICE void mbarrier_arrive_expect(uint64_t* barrier, uint32_t bytes) {
+  asm volatile(
+      "{ .reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1; }" ::"r"(
+          shared_address(barrier)),
+      "r"(bytes)
+      : "memory");
+}
+// Waits for the end of the phase of this parity, the one under way or the one before.
+DELTAD_DEVICE void mbarrier_wait(uint64_t* barrier, uint32_t parity) {
+  uint32_t ended;
+  do {
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
+        "selp.u32 %0, 1, 0, p; }"
+        : "=r"(ended)
+        : "r"(shared_address(barrier)), "r"(parity)
+        : "memory");
+  } while (ended == 0);
+}
+// One thread copies any multiple of 16 bytes; their coming counts for the barrier's phase.
+DELTAD_DEVICE void cp_async_bulk(void* to, const void* from, uint32_t bytes, uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+      "[%3];" ::"r"(shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(barrier))
+      : "memory");
+}
+// Shows this thread's stores to shared memory (an mbarrier's init, operands of wgmma) to the copy
+// engine and the tensor cores; with a barrier after it, all threads' that did so.
+DELTAD_DEVICE void fence_proxy_async() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 // Four 8×8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
@@ -80,6 +144,43 @@ DELTAD_DEVICE void mma_m16n8k256_xor(int32_t (&d)[4], const uint32_t (&a)[4],
       "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Warpgroup products, sm_90a: four warps, D[64×128, fp32] += A[64×16] · B[16×128]. Warp w has rows
+// 16w … of A and D, in fragments as of m16n8k16 (D: d[4j …] is outputs 8j …); B lies in shared
+// memory (wgmma_layout.h). They run on their own: A and D may be touched again after a wait, and
+// what was written to them before is seen after a fence.
+template <class T>
+DELTAD_DEVICE uint64_t wgmma_descriptor(T* start, uint32_t leading_bytes, uint32_t stride_bytes,
+                                        WgmmaSwizzle swizzle) {
+  return wgmma_descriptor_of(shared_address(start), leading_bytes, stride_bytes, swizzle);
+}
+DELTAD_DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+// The instructions since the last commit become a group.
+DELTAD_DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int kOpenGroups>
+DELTAD_DEVICE void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kOpenGroups) : "memory");
+}
+DELTAD_DEVICE void wgmma_m64n128k16_f16(float (&d)[64], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "{%64, %65, %66, %67}, %68, 1, 1, 1, 0;"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
+        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]),
+        "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]),
+        "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
+        "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]),
+        "+f"(d[63])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
 // Any function of three bits, 32 times: bit 4a + 2b + c of the table is its value.

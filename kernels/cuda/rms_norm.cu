@@ -27,6 +27,7 @@ extern "C" __global__ void __launch_bounds__(kRmsNormThreads) deltad_rms_norm(Rm
   const auto* x = reinterpret_cast<const float4*>(p.x + row * p.x_stride);
   auto* out = reinterpret_cast<uint2*>(p.out + row * p.out_stride);
   const uint16_t* weight = p.weight;
+  wait_for_previous_kernel();
   const int32_t slot = slot_of_row(p.groups, row);
   if (slot >= 0) {
     const uint16_t* own = load_global(p.slot_weight + slot);
@@ -45,6 +46,7 @@ extern "C" __global__ void __launch_bounds__(kRmsNormThreads) deltad_rms_norm(Rm
     squares = __fmaf_rn(v.w, v.w, squares);
   }
   const float mean = sum_over_block(squares) / static_cast<float>(p.columns);
+  let_next_kernel_start();
   const float inverse = 1.0f / sqrtf(__fadd_rn(mean, p.eps));
   for (int32_t q = static_cast<int32_t>(threadIdx.x); in_bounds(q < quads); q += kRmsNormThreads) {
     const float4 v = load_global(x + q);

@@ -15,6 +15,7 @@ extern "C" __global__ void __launch_bounds__(kSignPlanesThreads)
   const Shared<float> largest_of_warp = dynamic_shared<float>();
   const Shared<int32_t> sum_of_warp = shared_cast<int32_t>(largest_of_warp + kWarps);
 
+  wait_for_previous_kernel();
   float largest = 0;
   for (auto c = static_cast<int32_t>(threadIdx.x); in_bounds(c < p.columns);
        c += kSignPlanesThreads) {
@@ -28,6 +29,7 @@ extern "C" __global__ void __launch_bounds__(kSignPlanesThreads)
   for (int32_t w = 0; w < kWarps; ++w) {
     largest = fmaxf(largest, load_shared(largest_of_warp + w));
   }
+  let_next_kernel_start();
   // Below, the quotient would overflow; such a row's sums are zero to any reader.
   const float to_integer = largest > 1e-30f ? 32767.0f / largest : 0.0f;
 

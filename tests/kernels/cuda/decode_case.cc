@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <string>
 
 #include "kernels/cuda/repack.h"
 #include "kernels/cuda/sign_planes.h"
@@ -50,6 +52,7 @@ DecodeCase::DecodeCase(WeightShape shape, uint32_t seed, Launcher launcher)
     EXPECT_TRUE(report.ok()) << report.text();
     parts_.push_back(std::move(w));
   }
+  tiles_->set_access(Access::kRead);
 }
 
 int32_t DecodeCase::add_variant(int32_t levels, double alpha, bool one_alpha) {
@@ -85,6 +88,7 @@ int32_t DecodeCase::add_variant(int32_t levels, double alpha, bool one_alpha) {
       level.signs.push_back(std::move(signs));
       level.alpha.push_back(std::move(alphas));
     }
+    level.tiles->set_access(Access::kRead);
     for (float& a : fused) a = std::isnan(a) ? 0.0f : a;
     level.device_alpha = std::make_unique<DeviceBuffer<float>>("alpha", fused);
     alpha /= 3;  // the next level's residual is smaller
@@ -111,6 +115,8 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
   const int32_t m = groups.back().end_row, columns = shape_.columns, outputs = shape_.outputs();
   const auto rows = static_cast<size_t>(m);
   Run run;
+  emulator::Options options = call.options;
+  options.overlaps_previous = true;
 
   const int32_t stride = (columns + 7) / 8 * 8;
   std::vector<uint16_t> x_bits(rows * static_cast<size_t>(stride), 0);
@@ -120,7 +126,7 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
           f32_to_bf16(x[r * static_cast<size_t>(columns) + c]);
     }
   }
-  const DeviceBuffer<uint16_t> x_buffer("x", x_bits);
+  const DeviceBuffer<uint16_t> x_buffer("x", x_bits, Access::kFresh);
 
   int32_t levels = 0;
   RowGroups table{};
@@ -131,7 +137,8 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
           std::max(levels, static_cast<int32_t>(variants_[static_cast<size_t>(group.slot)].size()));
     }
   }
-  const DeviceBuffer<RowGroups> group_buffer("groups", std::vector<RowGroups>{table});
+  const DeviceBuffer<RowGroups> group_buffer("groups", std::vector<RowGroups>{table},
+                                             Access::kFresh);
   std::vector<SignSlot> slot_values;
   for (const auto& variant : variants_) {
     SignSlot slot{};
@@ -141,7 +148,7 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
     }
     slot_values.push_back(slot);
   }
-  const DeviceBuffer<SignSlot> slots("slots", slot_values);
+  const DeviceBuffer<SignSlot> slots("slots", slot_values, Access::kFresh);
 
   const DeviceBuffer<uint4> planes("planes", static_cast<size_t>(planes_size(m, columns)),
                                    Access::kWrite);
@@ -150,10 +157,11 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
   if (levels > 0) {
     const SignPlanesParams p = {x_buffer.data(), planes.data(), scale.data(), sum.data(), stride, m,
                                 columns};
-    run.report = launch(kSignPlanesKernel, sign_planes_launch(p), p, call.options);
+    run.report = launch(kSignPlanesKernel, sign_planes_launch(p), p, options);
     if (!run.report.ok()) return run;
   }
 
+  const LinearKernel kernel = linear_decode_kernel(m, levels);
   const bool gated = call.epilogue == LinearEpilogue::kSiluGate;
   const size_t width = static_cast<size_t>(gated ? outputs / 2 : outputs);
   const int32_t splits = call.splits > 0 ? call.splits : linear_decode_splits(outputs, columns);
@@ -163,7 +171,7 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
   if (call.initial != nullptr) std::copy(call.initial->begin(), call.initial->end(), out.data());
   const DeviceBuffer<float> base_parts("base parts", splits > 1 ? parts : 0, Access::kMessage);
   const DeviceBuffer<int32_t> sign_parts(
-      "sign parts", splits > 1 ? parts * static_cast<size_t>(levels) : 0, Access::kMessage);
+      "sign parts", splits > 1 ? parts * static_cast<size_t>(kernel.levels) : 0, Access::kMessage);
 
   LinearParams p{};
   p.x = x_buffer.data();
@@ -183,12 +191,11 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
   p.columns = columns;
   p.splits = splits;
   p.epilogue = call.epilogue;
-  const Launch shape = linear_decode_launch(p, levels);
+  const Launch shape = linear_decode_launch(p, kernel);
   const DeviceBuffer<int32_t> arrivals(
       "arrivals", std::vector<int32_t>(shape.grid.x * shape.grid.y, 0), Access::kMessage);
   p.arrivals = arrivals.data();
-  const char* kernel = kLinearDecodeKernels[linear_decode_block_rows(m) / 32][levels];
-  Report report = launch(kernel, shape, p, call.options);
+  Report report = launch(kernel.name, shape, p, options);
   report.sites.insert(report.sites.end(), run.report.sites.begin(), run.report.sites.end());
   run.report = std::move(report);
   if (!run.report.ok()) return run;

@@ -17,6 +17,7 @@ void deltad_sign_planes(SignPlanesParams p);
 void deltad_linear_r16(LinearParams p);
 void deltad_linear_r16_signs1(LinearParams p);
 void deltad_linear_r16_signs2(LinearParams p);
+void deltad_linear_r16_signs4(LinearParams p);
 void deltad_linear_r32(LinearParams p);
 void deltad_linear_r32_signs1(LinearParams p);
 void deltad_linear_r32_signs2(LinearParams p);
@@ -48,12 +49,13 @@ emulator::Report emulate(const char* kernel, const Launch& shape, std::span<cons
       {kRepackBaseKernel, &Of<deltad_repack_base>::run},
       {kRepackSignsKernel, &Of<deltad_repack_signs>::run},
       {kSignPlanesKernel, &Of<deltad_sign_planes>::run},
-      {kLinearDecodeKernels[0][0], &Of<deltad_linear_r16>::run},
-      {kLinearDecodeKernels[0][1], &Of<deltad_linear_r16_signs1>::run},
-      {kLinearDecodeKernels[0][2], &Of<deltad_linear_r16_signs2>::run},
-      {kLinearDecodeKernels[1][0], &Of<deltad_linear_r32>::run},
-      {kLinearDecodeKernels[1][1], &Of<deltad_linear_r32_signs1>::run},
-      {kLinearDecodeKernels[1][2], &Of<deltad_linear_r32_signs2>::run}};
+      {"deltad_linear_r16", &Of<deltad_linear_r16>::run},
+      {"deltad_linear_r16_signs1", &Of<deltad_linear_r16_signs1>::run},
+      {"deltad_linear_r16_signs2", &Of<deltad_linear_r16_signs2>::run},
+      {"deltad_linear_r16_signs4", &Of<deltad_linear_r16_signs4>::run},
+      {"deltad_linear_r32", &Of<deltad_linear_r32>::run},
+      {"deltad_linear_r32_signs1", &Of<deltad_linear_r32_signs1>::run},
+      {"deltad_linear_r32_signs2", &Of<deltad_linear_r32_signs2>::run}};
   const auto it = all.find(kernel);
   CHECK(it != all.end(), kernel);
   return it->second(shape, params, options);

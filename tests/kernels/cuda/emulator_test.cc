@@ -197,6 +197,21 @@ TEST(Emulator, SaysWhatIsWrong) {
   }
 }
 
+// Block 0 waits for ever, block 1 ends.
+void one_block_waits(Arrays) {
+  if (blockIdx.x == 0) named_barrier_sync(1, 64);
+}
+
+TEST(Emulator, FindsADeadlockAmongBlocksThatEnd) {
+  for (uint32_t resident : {1u, 2u}) {
+    const Report report =
+        launch(one_block_waits, {{2}, {32}, 0}, {}, {.resident_blocks = resident});
+    ASSERT_EQ(report.faults.size(), 1u);
+    EXPECT_THAT(report.text(), HasSubstr("deadlock at emulator_test.cc:"));
+    EXPECT_THAT(report.text(), HasSubstr("block (0, 0, 0), thread 0: 32 threads wait"));
+  }
+}
+
 struct Lanes {
   int32_t* out;
 };

@@ -141,14 +141,16 @@ std::vector<uint16_t> rows_in() {
 }
 
 Planes make_planes(const Options& options, Report* report) {
-  const DeviceBuffer<uint16_t> x("x", rows_in());
+  Options overlapping = options;
+  overlapping.overlaps_previous = true;
+  const DeviceBuffer<uint16_t> x("x", rows_in(), Access::kFresh);
   const DeviceBuffer<uint32_t> planes("planes", static_cast<size_t>(4 * planes_size(3, kColumns)),
                                       Access::kWrite);
   const DeviceBuffer<float> scale("scale", 3, Access::kWrite);
   const DeviceBuffer<int32_t> sum("sum", 3, Access::kWrite);
   const SignPlanesParams p = {x.data(), planes.data(), scale.data(), sum.data(), kColumns,
                               3,        kColumns};
-  *report = launch(deltad_sign_planes, sign_planes_launch(p), p, options);
+  *report = launch(deltad_sign_planes, sign_planes_launch(p), p, overlapping);
   return {planes.values(), scale.values(), sum.values()};
 }
 

@@ -51,10 +51,12 @@ struct RmsNormCase {
       if (from < to) some.group[some.count++] = {from - first, to - first, group.slot};
     }
     DeviceBuffer<float> x_buffer(
-        "x", std::vector<float>(x.begin() + first * columns, x.begin() + end * columns));
+        "x", std::vector<float>(x.begin() + first * columns, x.begin() + end * columns),
+        Access::kFresh);
     DeviceBuffer<uint16_t> w("weight", weight), own("own weight", own_weight);
-    DeviceBuffer<const uint16_t*> slots("slots", std::vector<const uint16_t*>{own.data(), nullptr});
-    DeviceBuffer<RowGroups> group_buffer("groups", std::vector<RowGroups>{some});
+    DeviceBuffer<const uint16_t*> slots("slots", std::vector<const uint16_t*>{own.data(), nullptr},
+                                        Access::kFresh);
+    DeviceBuffer<RowGroups> group_buffer("groups", std::vector<RowGroups>{some}, Access::kFresh);
     DeviceBuffer<uint16_t> out("out", static_cast<size_t>((end - first) * columns), Access::kWrite);
     const RmsNormParams p = {x_buffer.data(), w.data(), slots.data(), group_buffer.data(),
                              out.data(),      columns,  columns,      end - first,

@@ -76,7 +76,8 @@ void AccessCounter::finish(AccessCount& count, const Instruction& instruction) {
 }
 
 void AccessCounter::add_to(std::vector<AccessCount>& counts) {
-  for (auto& [key, line] : lines_) {
+  for (auto& entry : lines_) {
+    Line& line = entry.second;
     for (const Instruction& instruction : line.open) finish(line.count, instruction);
     const auto same = std::find_if(counts.begin(), counts.end(), [&](const AccessCount& c) {
       return c.kind == line.count.kind && c.where.line == line.count.where.line &&

@@ -13,7 +13,8 @@
 namespace deltad::emulator {
 
 enum class Access : uint8_t {
-  kRead,     // inputs
+  kRead,     // inputs that do not change in a step: weights
+  kFresh,    // inputs that the kernel before may have made
   kWrite,    // outputs and scratch; each element is one block's affair
   kMessage,  // blocks tell one another: a store is seen by others as late as the memory model
              // allows, that is once a release after it was acquired
@@ -31,6 +32,7 @@ class GlobalMemory {
   static GlobalMemory& instance();
   void add(GlobalRange range);
   void remove(const std::byte* base);
+  void set_access(const std::byte* base, Access access) { ranges_.at(base).access = access; }
   // The range that holds all of [address, address + bytes), or null.
   const GlobalRange* find(const void* address, size_t bytes);
   const std::map<const std::byte*, GlobalRange>& ranges() const { return ranges_; }
@@ -60,6 +62,9 @@ class DeviceBuffer {
   DeviceBuffer(const DeviceBuffer&) = delete;
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
   ~DeviceBuffer() { GlobalMemory::instance().remove(base_); }
+
+  // What a kernel wrote may be the input of others.
+  void set_access(Access access) { GlobalMemory::instance().set_access(base_, access); }
 
   T* data() const { return reinterpret_cast<T*>(base_); }
   size_t size() const { return count_; }

@@ -19,19 +19,19 @@ enum class Order : uint8_t { kFifo, kLifo, kRandom };
 
 struct Options {
   Order order = Order::kFifo;
-  uint32_t seed = 1;             // of kRandom
-  uint32_t resident_blocks = 1;  // that run at the same time
-  bool find_races = true;
+  uint32_t seed = 1;                // of kRandom
+  uint32_t resident_blocks = 1;     // that run at the same time
   std::vector<SiteId> off = {};     // switched off in this launch
-  std::vector<SiteId> weaker = {};  // waits that let one more group of copies stay under way
+  std::vector<SiteId> weaker = {};  // waits for a group of copies, or a phase, less
+  // The kernel may start before the one before it has ended, and must wait before it touches any
+  // buffer but inputs that never change in a step.
+  bool overlaps_previous = false;
   bool count_accesses = false;
 };
 
 struct Counters {
-  uint64_t switches = 0;
   uint64_t mma = 0;
   uint64_t barriers = 0;  // arrivals
-  uint64_t async_copies = 0;
 };
 
 struct Report {

@@ -67,6 +67,7 @@ void Machine::note(AccessKind kind, uint64_t address, size_t bytes, Where where)
 }
 
 Report Machine::run() {
+  CHECK(options_.resident_blocks > 0, "no block may run");
   const uint64_t total = uint64_t{launch_.grid.x} * launch_.grid.y * launch_.grid.z;
   uint64_t started = 0;
   while (!failed_ && (started < total || !blocks_.empty())) {
@@ -75,7 +76,10 @@ Report Machine::run() {
     }
     // Comes back when a block has ended, or at a fault.
     current = next();
-    ++report_.counters.switches;
+    if (current == nullptr) {
+      note_deadlock();
+      break;
+    }
     Fiber::switch_between(main_, current->fiber);
     std::erase_if(blocks_, [&](const std::unique_ptr<Block>& block) {
       if (block->alive > 0) return false;
@@ -139,14 +143,19 @@ void Machine::thread_ends() {
   // __syncthreads waits for the live threads only.
   Barrier& all = block.barriers[0];
   if (all.arrived > 0 && all.arrived == block.alive) open(all);
-  if (block.alive == 0) leave(self->fiber);
+  if (block.alive == 0) {
+    if (!block.bulk_copies.empty()) {
+      fail(FaultKind::kInFlight, *self, self->waits_at,
+           [] { return std::string("the block ends with bulk copies under way"); });
+    }
+    leave(self->fiber);
+  }
   Thread* chosen = next();
   if (chosen == nullptr) {
     note_deadlock();
     leave(self->fiber);
   }
   current = chosen;
-  ++report_.counters.switches;
   Fiber::switch_between(self->fiber, chosen->fiber, true);
 }
 
@@ -201,7 +210,15 @@ void Machine::note_deadlock() {
   }
 }
 
+// Bulk copies arrive only when nothing else can go on: as late as they may.
 Thread* Machine::next() {
+  for (;;) {
+    if (Thread* thread = ready_thread()) return thread;
+    if (!deliver_bulk_copy()) return nullptr;
+  }
+}
+
+Thread* Machine::ready_thread() {
   const size_t count = ready_.size() - head_;
   if (count == 0) return nullptr;
   if (options_.order == Order::kLifo) {
@@ -229,7 +246,6 @@ void Machine::wait_here() {
   }
   if (chosen == self) return;
   current = chosen;
-  ++report_.counters.switches;
   Fiber::switch_between(self->fiber, chosen->fiber);
 }
 
@@ -250,13 +266,13 @@ bool Machine::count_at_barrier(Barrier& barrier, uint32_t count, Where where) {
   }
   barrier.where = where;
   ++barrier.arrived;
-  if (options_.find_races) self->block->races->give(self->index, barrier.clock);
+  self->block->races->give(self->index, barrier.clock);
   return barrier.arrived == (count == 0 ? self->block->alive : count);
 }
 
 void Machine::open(Barrier& barrier) {
   for (Thread* thread : barrier.waiting) {
-    if (options_.find_races) thread->block->races->take(thread->index, barrier.clock);
+    thread->block->races->take(thread->index, barrier.clock);
     ready_.push_back(thread);
   }
   barrier.waiting.clear();
@@ -323,58 +339,6 @@ void Machine::release_lanes(Warp& warp, uint32_t lanes) {
   for (; lanes != 0; lanes &= lanes - 1) {
     ready_.push_back(warp.lanes[std::countr_zero(lanes)]);
   }
-}
-
-void Machine::note_message_store(const void* word) {
-  const Thread& self = *current;
-  messages_[word] = {self.block->number, self.index, self.block->races->time(self.index), 0};
-  self.block->unreleased.push_back(word);
-}
-
-void Machine::check_message_load(const void* word, Where where) {
-  const auto found = messages_.find(word);
-  if (found == messages_.end()) return;
-  const Thread& self = *current;
-  const Message& message = found->second;
-  const RaceDetector& races = *self.block->races;
-  if (message.block == self.block->number) {
-    if (message.thread != self.index && !races.knows(self.index, message.thread, message.time)) {
-      fail(FaultKind::kRace, self, where, [&] {
-        return "no barrier after the store of thread " + std::to_string(message.thread);
-      });
-    }
-    return;
-  }
-  if (message.stamp == 0) {
-    fail(FaultKind::kStale, self, where,
-         [&] { return "block " + std::to_string(message.block) + " has not released its store"; });
-  }
-  if (message.stamp > races.acquired(self.index)) {
-    fail(FaultKind::kStale, self, where, [&] {
-      return "the store of block " + std::to_string(message.block) + " was not acquired";
-    });
-  }
-}
-
-void Machine::release_messages(const void* variable) {
-  const Thread& self = *current;
-  RaceDetector& races = *self.block->races;
-  const uint32_t stamp = ++releases_;
-  std::erase_if(self.block->unreleased, [&](const void* word) {
-    Message& message = messages_[word];
-    if (message.block != self.block->number) return true;  // overwritten since
-    if (message.thread != self.index && !races.knows(self.index, message.thread, message.time)) {
-      return false;
-    }
-    message.stamp = stamp;
-    return true;
-  });
-  variables_[variable] = stamp;
-}
-
-void Machine::acquire_messages(const void* variable) {
-  const auto found = variables_.find(variable);
-  if (found != variables_.end()) current->block->races->acquire(current->index, found->second);
 }
 
 }  // namespace deltad::emulator

@@ -2,8 +2,10 @@
 // launch. Everything here is called from the fiber of the current thread, or by run().
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -40,11 +42,28 @@ struct Thread {
   uint32_t index = 0, lane = 0;
   uint3 id{};
   bool exited = false;
+  bool previous_ended = false;  // it has waited for the kernel before
   // The barrier or warp instruction that it is in.
   const char* waits_in = "";
   Where waits_at;
   void* arguments = nullptr;  // of the warp instruction, on the thread's stack
   AsyncCopies async;
+};
+
+// wgmma instructions of a warp: their results come when it waits for them.
+struct WgmmaQueue {
+  struct Operation {
+    std::array<float*, 32> d;  // of each lane, in its registers
+    std::array<std::array<uint32_t, 4>, 32> a;
+    uint64_t b;  // descriptor
+    int32_t n;
+    Where where;
+  };
+  std::vector<Operation> operations;
+  std::vector<size_t> groups;  // how many were issued when each open group was committed
+  bool fenced = false;         // since the last wait
+  // Accumulators on their way: what they will be. Their registers hold poison.
+  std::map<float*, std::vector<std::array<float, 32>>> sums;  // by lane 0's d: [n / 2][lane]
 };
 
 struct Warp {
@@ -58,6 +77,7 @@ struct Warp {
   uint32_t alive = 0;
   std::vector<Meeting> meetings;  // with disjoint masks
   AccessCounter accesses;
+  WgmmaQueue wgmma;
 };
 
 struct Barrier {
@@ -65,6 +85,22 @@ struct Barrier {
   Where where;
   std::vector<Thread*> waiting;
   RaceDetector::Clock clock;
+};
+
+// An mbarrier: a phase ends when all arrivals and all bytes of its bulk copies have come.
+struct MBarrier {
+  uint32_t arrivals = 0, missing = 0;  // a phase's, and those not come
+  int64_t missing_bytes = 0;
+  uint32_t parity = 0;  // of the phase under way
+  std::vector<Thread*> waiting;
+  RaceDetector::Clock clock, last_clock;  // of this phase, of the one before
+};
+
+struct BulkCopy {
+  uint32_t offset;
+  const void* source;
+  uint32_t bytes;
+  uint32_t barrier;  // its offset in shared memory
 };
 
 struct Block {
@@ -77,6 +113,8 @@ struct Block {
   std::vector<Thread> threads;
   std::vector<Warp> warps;
   Barrier barriers[kBarriers];
+  std::unordered_map<uint32_t, MBarrier> mbarriers;  // by offset in shared memory
+  std::vector<BulkCopy> bulk_copies;                 // under way
   std::unique_ptr<RaceDetector> races;
   std::vector<const void*> unreleased;  // its words in message buffers
 };
@@ -90,7 +128,6 @@ class Machine {
   Report run();
 
   const cuda::Launch& shape() const { return launch_; }
-  const Options& options() const { return options_; }
   Counters& counters() { return report_.counters; }
   // The current thread's access, for the counters.
   void note(AccessKind kind, uint64_t address, size_t bytes, Where where);
@@ -116,6 +153,12 @@ class Machine {
   // The current thread counts at the barrier, but does not wait.
   void barrier_arrive(uint32_t id, uint32_t count, Where where);
 
+  // mbarriers of the current thread's block; see mbarrier.cc.
+  void mbarrier_init(uint32_t offset, uint32_t arrivals, Where where);
+  void mbarrier_arrive(uint32_t offset, uint32_t bytes, Where where);
+  void mbarrier_wait(uint32_t offset, uint32_t parity, Where where);
+  void start_bulk_copy(const BulkCopy& copy, Where where);
+
   // The lanes of `mask` meet; the last one runs work(warp, mask) for all.
   template <class Work>
   void meet(const char* instruction, uint32_t mask, void* arguments, Where where, Work work) {
@@ -124,6 +167,8 @@ class Machine {
     work(*self->warp, mask);
     release_lanes(*self->warp, mask & ~(1u << self->lane));
   }
+
+  bool may_touch_step() const { return current->previous_ended || !options_.overlaps_previous; }
 
   // A word in a message buffer.
   void note_message_store(const void* word);
@@ -144,6 +189,10 @@ class Machine {
   [[noreturn]] void leave(Fiber& from);
   void wait_here();
   Thread* next();
+  Thread* ready_thread();
+  bool deliver_bulk_copy();
+  MBarrier& mbarrier_at(uint32_t offset, Where where);
+  void end_phase_if_complete(MBarrier& barrier);
   bool arrive(const char* instruction, uint32_t mask, void* arguments, Where where);
   void release_lanes(Warp& warp, uint32_t lanes);
   Barrier& barrier_of_block(uint32_t id);

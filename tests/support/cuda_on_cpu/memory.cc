@@ -8,10 +8,10 @@
 namespace deltad::emulator {
 namespace {
 
-void check_shared(size_t offset, size_t bytes, Where where) {
+void check_shared(size_t offset, size_t bytes, size_t alignment, Where where) {
   Machine& machine = *current->block->machine;
   const size_t size = current->block->shared.size();
-  if (offset % bytes != 0) {
+  if (offset % alignment != 0) {
     machine.fail(FaultKind::kMisaligned, *current, where, [&] {
       return std::to_string(bytes) + " bytes of shared memory at " + std::to_string(offset);
     });
@@ -24,10 +24,10 @@ void check_shared(size_t offset, size_t bytes, Where where) {
   }
 }
 
-const GlobalRange& check_global(const void* address, size_t bytes, Where where) {
+const GlobalRange& check_global(const void* address, size_t bytes, size_t alignment, Where where) {
   Machine& machine = *current->block->machine;
   GlobalMemory& memory = GlobalMemory::instance();
-  if (reinterpret_cast<uintptr_t>(address) % bytes != 0) {
+  if (reinterpret_cast<uintptr_t>(address) % alignment != 0) {
     machine.fail(FaultKind::kMisaligned, *current, where,
                  [&] { return std::to_string(bytes) + " bytes " + memory.describe(address); });
   }
@@ -39,35 +39,40 @@ const GlobalRange& check_global(const void* address, size_t bytes, Where where) 
   return *range;
 }
 
+void check_previous(const GlobalRange& range, Where where) {
+  Machine& machine = *current->block->machine;
+  if (range.access == Access::kRead || machine.may_touch_step()) return;
+  machine.fail(FaultKind::kStale, *current, where, [&] {
+    return "touches " + range.name + " before it has waited for the kernel before";
+  });
+}
+
 }  // namespace
 
 const std::byte* shared_read(size_t offset, size_t bytes, Where where) {
-  check_shared(offset, bytes, where);
+  check_shared(offset, bytes, bytes, where);
   Block& block = *current->block;
   block.machine->note(AccessKind::kSharedRead, offset, bytes, where);
-  if (block.machine->options().find_races) {
-    block.machine->check(block.races->read(current->index, offset, bytes), *current, false, where);
-  }
+  block.machine->check(block.races->read(current->index, offset, bytes), *current, false, where);
   return block.shared.data() + offset;
 }
 
 std::byte* shared_write(size_t offset, size_t bytes, Where where) {
-  check_shared(offset, bytes, where);
+  check_shared(offset, bytes, bytes, where);
   Block& block = *current->block;
   block.machine->note(AccessKind::kSharedWrite, offset, bytes, where);
-  if (block.machine->options().find_races) {
-    block.machine->check(block.races->write(current->index, offset, bytes), *current, true, where);
-  }
+  block.machine->check(block.races->write(current->index, offset, bytes), *current, true, where);
   return block.shared.data() + offset;
 }
 
-std::byte* shared_target(size_t offset, size_t bytes, Where where) {
-  check_shared(offset, bytes, where);
+std::byte* shared_target(size_t offset, size_t bytes, size_t alignment, Where where) {
+  check_shared(offset, bytes, alignment, where);
   return current->block->shared.data() + offset;
 }
 
 void global_read(const void* address, size_t bytes, Where where) {
-  const GlobalRange& range = check_global(address, bytes, where);
+  const GlobalRange& range = check_global(address, bytes, bytes, where);
+  check_previous(range, where);
   current->block->machine->note(AccessKind::kGlobalRead, reinterpret_cast<uint64_t>(address), bytes,
                                 where);
   if (range.access != Access::kMessage) return;
@@ -77,9 +82,10 @@ void global_read(const void* address, size_t bytes, Where where) {
 }
 
 void global_write(void* address, size_t bytes, Where where) {
-  const GlobalRange& range = check_global(address, bytes, where);
+  const GlobalRange& range = check_global(address, bytes, bytes, where);
   Machine& machine = *current->block->machine;
-  if (range.access == Access::kRead) {
+  check_previous(range, where);
+  if (range.access == Access::kRead || range.access == Access::kFresh) {
     machine.fail(FaultKind::kGlobalBounds, *current, where,
                  [&] { return "a write to " + range.name + ", which is read only"; });
   }
@@ -87,6 +93,10 @@ void global_write(void* address, size_t bytes, Where where) {
   if (range.access != Access::kMessage) return;
   auto* word = static_cast<std::byte*>(address);
   for (size_t i = 0; i < bytes; i += 4) machine.note_message_store(word + i);
+}
+
+void global_read_bulk(const void* address, size_t bytes, Where where) {
+  check_previous(check_global(address, bytes, 16, where), where);
 }
 
 bool guard(bool condition, Where where) {

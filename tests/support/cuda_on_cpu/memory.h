@@ -15,9 +15,11 @@ namespace deltad::emulator {
 const std::byte* shared_read(size_t offset, size_t bytes, Where where);
 std::byte* shared_write(size_t offset, size_t bytes, Where where);
 // Bounds and alignment only: where an asynchronous copy will write.
-std::byte* shared_target(size_t offset, size_t bytes, Where where);
+std::byte* shared_target(size_t offset, size_t bytes, size_t alignment, Where where);
 void global_read(const void* address, size_t bytes, Where where);
 void global_write(void* address, size_t bytes, Where where);
+// Of a bulk copy: aligned to 16 bytes; of buffers that no message is in.
+void global_read_bulk(const void* address, size_t bytes, Where where);
 bool guard(bool condition, Where where);
 
 }  // namespace deltad::emulator

@@ -14,6 +14,12 @@ constexpr uint32_t kAllLanes = 0xffffffffu;
 
 }  // namespace
 
+void wait_for_previous_kernel(Where where) {
+  if (!current->block->machine->on(SiteKind::kWait, where)) return;
+  if (current->block->machine->weaker(SiteKind::kWait, where)) return;
+  current->previous_ended = true;
+}
+
 // A copy takes its target away at once and delivers when the thread waits: as early and as late as
 // it may.
 void copy_async(uint32_t offset, const void* source, uint32_t bytes, bool zero, Where where) {
@@ -22,12 +28,9 @@ void copy_async(uint32_t offset, const void* source, uint32_t bytes, bool zero, 
   Machine& machine = *block.machine;
   if (!zero) global_read(source, bytes, where);
   machine.note(AccessKind::kSharedWrite, offset, bytes, where);
-  std::memset(shared_target(offset, bytes, where), 0xff, bytes);
-  if (machine.options().find_races) {
-    machine.check(block.races->copy_starts(self.index, offset, bytes), self, true, where);
-  }
+  std::memset(shared_target(offset, bytes, bytes, where), 0xff, bytes);
+  machine.check(block.races->copy_starts(self.index, offset, bytes), self, true, where);
   self.async.copies.push_back({offset, zero ? nullptr : source, bytes});
-  ++machine.counters().async_copies;
 }
 
 void commit_copies() {
@@ -52,9 +55,7 @@ void wait_for_copies(uint32_t open_groups, Where where) {
     } else {
       std::memcpy(to, copy.source, copy.bytes);
     }
-    if (block.machine->options().find_races) {
-      block.races->copy_lands(self.index, copy.offset, copy.bytes);
-    }
+    block.races->copy_lands(self.index, copy.offset, copy.bytes);
   }
   async.copies.erase(async.copies.begin(), async.copies.begin() + static_cast<ptrdiff_t>(landing));
   async.groups.erase(async.groups.begin(),
@@ -128,6 +129,12 @@ void mma_k256(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], B
     }
     ++machine.counters().mma;
   });
+}
+
+void fence_proxy(Where where) {
+  Block& block = *current->block;
+  if (!block.machine->on(SiteKind::kProxyFence, where)) return;
+  block.races->fence_proxy(current->index);
 }
 
 uint32_t lop3(uint32_t a, uint32_t b, uint32_t c, uint32_t table) {

@@ -3,10 +3,13 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/wgmma_layout.h"
 #include "tests/support/cuda_on_cpu/machine.h"
 #include "tests/support/cuda_on_cpu/memory.h"
 
 namespace deltad::emulator {
+
+void wait_for_previous_kernel(Where where);
 
 void copy_async(uint32_t offset, const void* source, uint32_t bytes, bool zero, Where where);
 void commit_copies();
@@ -22,12 +25,24 @@ enum class BitOp : uint8_t { kAnd, kXor };
 void mma_k256(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], BitOp op,
               Where where);
 
+void fence_proxy(Where where);
+
+void wgmma_fence(Where where);
+void wgmma_f16(float* d, const uint32_t (&a)[4], uint64_t b, int32_t n, Where where);
+void wgmma_commit(Where where);
+void wgmma_wait(uint32_t open_groups, Where where);
+
 uint32_t lop3(uint32_t a, uint32_t b, uint32_t c, uint32_t table);
 int32_t atomic_add_acquire_release(int32_t* p, int32_t value, Where where);
 
 }  // namespace deltad::emulator
 
 namespace deltad::cuda {
+
+inline void wait_for_previous_kernel(Where where = Where::here()) {
+  emulator::wait_for_previous_kernel(where);
+}
+inline void let_next_kernel_start() {}
 
 template <class T>
 void cp_async_16(Shared<T> to, const void* from, Where where = Where::here()) {
@@ -46,6 +61,28 @@ template <int kOpenGroups>
 void cp_async_wait(Where where = Where::here()) {
   emulator::wait_for_copies(kOpenGroups, where);
 }
+
+inline void mbarrier_init(Shared<uint64_t> barrier, uint32_t arrivals,
+                          Where where = Where::here()) {
+  emulator::current->block->machine->mbarrier_init(barrier.offset(), arrivals, where);
+}
+inline void mbarrier_arrive(Shared<uint64_t> barrier, Where where = Where::here()) {
+  emulator::current->block->machine->mbarrier_arrive(barrier.offset(), 0, where);
+}
+inline void mbarrier_arrive_expect(Shared<uint64_t> barrier, uint32_t bytes,
+                                   Where where = Where::here()) {
+  emulator::current->block->machine->mbarrier_arrive(barrier.offset(), bytes, where);
+}
+inline void mbarrier_wait(Shared<uint64_t> barrier, uint32_t parity, Where where = Where::here()) {
+  emulator::current->block->machine->mbarrier_wait(barrier.offset(), parity, where);
+}
+template <class T>
+void cp_async_bulk(Shared<T> to, const void* from, uint32_t bytes, Shared<uint64_t> barrier,
+                   Where where = Where::here()) {
+  emulator::current->block->machine->start_bulk_copy({to.offset(), from, bytes, barrier.offset()},
+                                                     where);
+}
+inline void fence_proxy_async(Where where = Where::here()) { emulator::fence_proxy(where); }
 
 template <class T>
 void ldmatrix_x4(uint32_t (&r)[4], Shared<T> row, Where where = Where::here()) {
@@ -71,6 +108,22 @@ inline void mma_m16n8k256_and(int32_t (&d)[4], const uint32_t (&a)[4], const uin
 inline void mma_m16n8k256_xor(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                               Where where = Where::here()) {
   emulator::mma_k256(d, a, b, emulator::BitOp::kXor, where);
+}
+
+template <class T>
+uint64_t wgmma_descriptor(Shared<T> start, uint32_t leading_bytes, uint32_t stride_bytes,
+                          WgmmaSwizzle swizzle) {
+  return wgmma_descriptor_of(start.offset(), leading_bytes, stride_bytes, swizzle);
+}
+inline void wgmma_fence(Where where = Where::here()) { emulator::wgmma_fence(where); }
+inline void wgmma_commit(Where where = Where::here()) { emulator::wgmma_commit(where); }
+template <int kOpenGroups>
+void wgmma_wait(Where where = Where::here()) {
+  emulator::wgmma_wait(kOpenGroups, where);
+}
+inline void wgmma_m64n128k16_f16(float (&d)[64], const uint32_t (&a)[4], uint64_t b,
+                                 Where where = Where::here()) {
+  emulator::wgmma_f16(d, a, b, 128, where);
 }
 
 template <uint32_t kTable>

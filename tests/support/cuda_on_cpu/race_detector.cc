@@ -5,7 +5,10 @@
 namespace deltad::emulator {
 
 RaceDetector::RaceDetector(uint32_t threads, size_t shared_bytes)
-    : threads_(threads), clocks_(threads * (threads + 1), 0), cells_((shared_bytes + 3) / 4) {
+    : threads_(threads),
+      clocks_(threads * (threads + 2), 0),
+      fences_(threads, 0),
+      cells_((shared_bytes + 3) / 4) {
   for (uint32_t t = 0; t < threads; ++t) clock(t)[t] = 1;
 }
 
@@ -69,6 +72,7 @@ RaceDetector::Answer RaceDetector::overwrite(uint32_t thread, size_t offset, siz
     }
     cell.written = true;
     cell.in_flight = in_flight;
+    cell.by_engine = false;
     cell.readers = 0;
     cell.writer = static_cast<uint16_t>(thread);
     cell.write_time = known[thread];
@@ -91,20 +95,44 @@ void RaceDetector::copy_lands(uint32_t thread, size_t offset, size_t bytes) {
   }
 }
 
+void RaceDetector::bulk_copy_lands(size_t offset, size_t bytes, Clock& sum) {
+  if (sum.empty()) sum.assign(width(), 0);
+  sum[engine_index()] = ++engine_time_;
+  for (size_t c = offset / 4; c * 4 < offset + bytes; ++c) {
+    cells_[c].in_flight = false;
+    cells_[c].by_engine = true;
+    cells_[c].writer = static_cast<uint16_t>(engine_index());
+    cells_[c].write_time = engine_time_;
+  }
+}
+
+void RaceDetector::fence_proxy(uint32_t thread) {
+  fences_[thread] = time(thread);
+  ++clock(thread)[thread];
+}
+
+bool RaceDetector::fenced(size_t offset, size_t bytes) const {
+  for (size_t c = offset / 4; c * 4 < offset + bytes; ++c) {
+    const Cell& cell = cells_[c];
+    if (!cell.by_engine && cell.write_time > fences_[cell.writer]) return false;
+  }
+  return true;
+}
+
 void RaceDetector::give(uint32_t thread, Clock& sum) {
-  if (sum.empty()) sum.assign(threads_ + 1, 0);
+  if (sum.empty()) sum.assign(width(), 0);
   uint32_t* own = clock(thread);
-  for (uint32_t i = 0; i <= threads_; ++i) sum[i] = std::max(sum[i], own[i]);
+  for (uint32_t i = 0; i < width(); ++i) sum[i] = std::max(sum[i], own[i]);
   ++own[thread];
 }
 
 void RaceDetector::take(uint32_t thread, const Clock& sum) {
   uint32_t* own = clock(thread);
-  for (uint32_t i = 0; i <= threads_; ++i) own[i] = std::max(own[i], sum[i]);
+  for (uint32_t i = 0; i < width(); ++i) own[i] = std::max(own[i], sum[i]);
 }
 
 void RaceDetector::acquire(uint32_t thread, uint32_t stamp) {
-  uint32_t& own = clock(thread)[threads_];
+  uint32_t& own = clock(thread)[stamp_index()];
   own = std::max(own, stamp);
 }
 

@@ -1,8 +1,8 @@
 // Which accesses to a block's shared memory no synchronisation orders, by vector clocks (FastTrack:
 // Flanagan, Freund 2009). Owned by a block. A cell is 4 bytes, the width of a bank. Clock t of
 // thread u is what u knows of t; barriers pass knowledge on, shuffles and votes do not (CUDA
-// promises no memory order for them). One more clock a thread counts what it has acquired of other
-// blocks' stores.
+// promises no memory order for them). Two more clocks: what a thread has acquired of other blocks'
+// stores, and what it knows of the copy engine, which writes bulk copies and tells mbarriers.
 #pragma once
 
 #include <cstddef>
@@ -33,6 +33,13 @@ class RaceDetector {
   // An asynchronous copy writes from its start to its landing.
   Answer copy_starts(uint32_t thread, size_t offset, size_t bytes);
   void copy_lands(uint32_t thread, size_t offset, size_t bytes);
+  // The same for one that the copy engine makes; who gets `clock` knows of it.
+  void bulk_copy_lands(size_t offset, size_t bytes, Clock& clock);
+
+  // Ordinary stores are hidden from the asynchronous proxy (copy engine, tensor cores) until the
+  // storing thread has fenced.
+  void fence_proxy(uint32_t thread);
+  bool fenced(size_t offset, size_t bytes) const;
 
   // `thread` adds what it knows to `clock`; what it does from now on is not part of that.
   void give(uint32_t thread, Clock& clock);
@@ -41,7 +48,7 @@ class RaceDetector {
     return clock(thread)[of] >= time;
   }
   uint32_t time(uint32_t thread) const { return clock(thread)[thread]; }
-  uint32_t acquired(uint32_t thread) const { return clock(thread)[threads_]; }
+  uint32_t acquired(uint32_t thread) const { return clock(thread)[stamp_index()]; }
   void acquire(uint32_t thread, uint32_t stamp);
 
  private:
@@ -53,19 +60,24 @@ class RaceDetector {
     static constexpr int kInline = 8;
     uint32_t write_time = 0;
     uint16_t writer = 0;
-    bool written = false, in_flight = false;
+    bool written = false, in_flight = false, by_engine = false;
     uint8_t readers = 0;
     Reader reader[kInline];
     std::unique_ptr<std::vector<Reader>> more;  // a cell that a whole block reads
   };
 
-  const uint32_t* clock(uint32_t thread) const { return &clocks_[thread * (threads_ + 1)]; }
-  uint32_t* clock(uint32_t thread) { return &clocks_[thread * (threads_ + 1)]; }
+  uint32_t stamp_index() const { return threads_; }
+  uint32_t engine_index() const { return threads_ + 1; }
+  uint32_t width() const { return threads_ + 2; }
+  const uint32_t* clock(uint32_t thread) const { return &clocks_[thread * width()]; }
+  uint32_t* clock(uint32_t thread) { return &clocks_[thread * width()]; }
   Answer overwrite(uint32_t thread, size_t offset, size_t bytes, bool in_flight);
   void add_reader(Cell& cell, uint32_t thread);
 
   const uint32_t threads_;
-  std::vector<uint32_t> clocks_;  // [threads][threads + 1]
+  std::vector<uint32_t> clocks_;  // [threads][width]
+  std::vector<uint32_t> fences_;  // [threads]: up to which time its stores are fenced
+  uint32_t engine_time_ = 0;
   std::vector<Cell> cells_;
 };
 

@@ -11,8 +11,8 @@ std::string text_of(Where where) {
 }
 
 std::string Site::text() const {
-  constexpr std::array<const char*, 6> names = {"barrier", "warp barrier", "wait",
-                                                "guard",   "release",      "acquire"};
+  constexpr std::array<const char*, 7> names = {"barrier", "warp barrier", "wait",       "guard",
+                                                "release", "acquire",      "proxy fence"};
   return std::string(names[static_cast<size_t>(kind)]) + " at " + text_of(where);
 }
 

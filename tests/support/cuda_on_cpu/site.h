@@ -13,12 +13,13 @@
 namespace deltad::emulator {
 
 enum class SiteKind : uint8_t {
-  kBarrier,      // __syncthreads, named barriers; off: not there
+  kBarrier,      // __syncthreads, named barriers, arrivals at an mbarrier; off: not there
   kWarpBarrier,  // __syncwarp; off: not there
   kWait,         // waits for asynchronous copies; off: not there
   kGuard,        // in_bounds(…); off: always true
   kRelease,      // what an atomic publishes; off: nothing
   kAcquire,      // what an atomic makes visible; off: nothing
+  kProxyFence,   // stores that asynchronous copies and tensor cores must see; off: not there
 };
 
 using SiteId = int32_t;

@@ -25,7 +25,7 @@ class PtxFile {
     ptx::Memory memory;
     for (const auto& [base, r] : emulator::GlobalMemory::instance().ranges()) {
       const std::span bytes(r.base, r.bytes);
-      if (r.access == emulator::Access::kRead) {
+      if (r.access == emulator::Access::kRead || r.access == emulator::Access::kFresh) {
         memory.add(r.name, std::span<const std::byte>(bytes));
       } else {
         memory.add(r.name, bytes);

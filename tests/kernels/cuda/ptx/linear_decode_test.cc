@@ -132,10 +132,9 @@ bool not_seen_here(const std::string& mutation) {
   return has("linear_finish.h") && has("bar.sync 0 (skipped)");
 }
 
-// By architecture, rows of a block and levels.
-class LinearDecodePtxSites
-    : public LinearDecodePtxTest,
-      public testing::WithParamInterface<std::tuple<const char*, int32_t, int32_t>> {
+// By architecture and number of the kernel.
+class LinearDecodePtxSites : public LinearDecodePtxTest,
+                             public testing::WithParamInterface<std::tuple<const char*, size_t>> {
  protected:
   LinearDecodePtxSites() : LinearDecodePtxTest(std::get<0>(GetParam())) {}
 
@@ -151,15 +150,15 @@ class LinearDecodePtxSites
 };
 // All kernels as sm_90a, the others as a sample: their PTX differs little.
 INSTANTIATE_TEST_SUITE_P(Hopper, LinearDecodePtxSites,
-                         testing::Combine(testing::Values("sm_90a"), testing::Values(16, 32),
-                                          testing::Values(0, 1, 2)));
+                         testing::Combine(testing::Values("sm_90a"),
+                                          testing::Range(size_t{0}, std::size(kLinearKernels))));
 INSTANTIATE_TEST_SUITE_P(Others, LinearDecodePtxSites,
-                         testing::Combine(testing::Values("sm_80", "sm_100"), testing::Values(16),
-                                          testing::Values(1)));
+                         testing::Combine(testing::Values("sm_80", "sm_100"),
+                                          testing::Values(size_t{1})));
 
 // Every mutation must show in a fault or in other bits.
 TEST_P(LinearDecodePtxSites, Matter) {
-  const auto [arch, block_rows, levels] = GetParam();
+  const auto [name, block_rows, levels] = kLinearKernels[std::get<1>(GetParam())];
   DecodeCase middle({{72}, 2900}, 1, launcher()), gated({{40, 40}, 520, true}, 1, launcher());
   std::vector<int32_t> full_slots = {-1}, slots = {-1}, gated_slots = {-1};
   if (levels > 0) {
@@ -177,11 +176,10 @@ TEST_P(LinearDecodePtxSites, Matter) {
        {{0, part, gated_slots.back()}},
        {.epilogue = LinearEpilogue::kSiluGate}},
   };
-  const std::string kernel = kLinearDecodeKernels[block_rows / 32][levels];
-  mutated_ = kernel;
+  mutated_ = name;
   std::vector<std::vector<float>> right;
   ptx::expect_mutations_caught(
-      linear_.module(), kernel, 20,
+      linear_.module(), name, 20,
       [&](const ptx::Options& options, ptx::Outcome& o) {
         options_ = options;
         outcome_ = {};
