@@ -3,14 +3,16 @@
 
   predict.py spills BUILD/cuda              fails if a kernel spills registers
   predict.py table BUILD/cuda --nvdisasm X  a table of every kernel: registers, shared memory, occupancy, and how long each pipe
-                                            is busy with one turn of the hot loop, all of its branches taken
-  predict.py check BUILD/cuda FILE --nvdisasm X  fails if FILE does not hold that table
+                                            is busy with one turn of the hot loop, all of its branches taken;
+                                            then how far the decode kernel is bound by device memory
+  predict.py check BUILD/cuda FILE --nvdisasm X  fails if FILE does not hold those tables
 """
 import argparse
 import pathlib
 import re
 import sys
 
+import decode
 import resources
 import sass
 
@@ -46,7 +48,8 @@ def table(folder, nvdisasm):
         if cubin not in disassembled:
             disassembled[cubin] = {k.name: k for k in sass.disassemble(nvdisasm, cubin)}
         lines.append("| " + " | ".join(map(str, row(folder, r, disassembled[cubin]))) + " |")
-    return "\n".join(lines)
+    hopper = disassembled[pathlib.Path(folder) / "sm_90a" / "linear_decode.cubin"]
+    return "\n".join(lines) + "\n\n" + decode.table(hopper)
 
 
 def main():
