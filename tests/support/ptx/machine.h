@@ -166,6 +166,7 @@ struct Warp {
   int pc = 0, other_pc = 0;
   std::array<int, 32> lane_pc{};
   int at_barrier = -1;
+  uint32_t saw_previous_end = 0;                      // lanes that executed griddepcontrol.wait
   bool yielded = false;                               // set by a wait that was polled in vain
   std::array<std::vector<CopyIn>, 32> copies;         // cp.async in flight
   std::array<std::vector<uint32_t>, 32> copy_groups;  // ends of committed groups in copies

@@ -11,13 +11,14 @@ namespace deltad::ptx {
 
 class Memory {
  public:
-  // A buffer that kernels read and write; addresses are the host's.
+  // A buffer that kernels read and, unless const, write; addresses are the host's. Fresh: the
+  // kernel before may still be at it (Options::overlaps_previous).
   template <typename T>
-  void add(const std::string& name, std::span<T> buffer) {
+  void add(const std::string& name, std::span<T> buffer, bool fresh = false) {
     const std::span<const std::byte> bytes = std::as_bytes(buffer);
     if (!bytes.empty()) {
-      buffers_.push_back(
-          {name, reinterpret_cast<uint64_t>(bytes.data()), bytes.size(), !std::is_const_v<T>});
+      buffers_.push_back({name, reinterpret_cast<uint64_t>(bytes.data()), bytes.size(),
+                          !std::is_const_v<T>, fresh});
     }
   }
 
@@ -35,6 +36,9 @@ class Memory {
     return false;
   }
 
+  // Of the last address that was allowed.
+  bool last_is_fresh() const { return buffers_[last_].fresh; }
+
   // For a message: where the address lies.
   std::string describe(uint64_t address) const;
 
@@ -42,7 +46,7 @@ class Memory {
   struct Buffer {
     std::string name;
     uint64_t address, bytes;
-    bool writable;
+    bool writable, fresh;
   };
   static bool inside(const Buffer* b, uint64_t address, uint64_t bytes) {
     return b != nullptr && address - b->address < b->bytes &&

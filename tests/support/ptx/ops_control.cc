@@ -98,6 +98,15 @@ void build_fence(Decoder& d) {
   d.emit(&nothing);
 }
 
+void see_previous_end(Warp& w, const Instr&, uint32_t lanes) { w.saw_previous_end |= lanes; }
+
+void build_dependency(Decoder& d) {
+  if (d.take("launch_dependents")) return d.emit(&nothing);
+  if (!d.take("wait")) d.unknown();
+  d.in.removable = true;
+  d.emit(&see_previous_end);
+}
+
 }  // namespace
 
 void add_control_ops(Builders& b) {
@@ -110,8 +119,9 @@ void add_control_ops(Builders& b) {
   b["membar"] = &build_fence;
   b["trap"] = [](Decoder& d) { d.emit(&trap); };
   b["brkpt"] = b["trap"];
-  // Hints: about registers, time, and the kernels before and after.
-  b["setmaxnreg"] = b["nanosleep"] = b["griddepcontrol"] = b["createpolicy"] = [](Decoder& d) {
+  b["griddepcontrol"] = &build_dependency;
+  // Hints: about registers, time and caches.
+  b["setmaxnreg"] = b["nanosleep"] = b["createpolicy"] = [](Decoder& d) {
     while (!d.done()) d.next();
     d.emit(&nothing);
   };

@@ -41,6 +41,14 @@ uint8_t* shared_for_write(Warp& w, const Instr& i, uint64_t address, uint32_t by
   return p;
 }
 
+namespace {
+void require_previous_end(Warp& w, const Instr& i, int lane) {
+  if (!w.block->grid->options.overlaps_previous || lane < 0) return;
+  if (w.saw_previous_end >> lane & 1) return;
+  w.fault(i, "the kernel before may not have ended: no griddepcontrol.wait came before this", lane);
+}
+}  // namespace
+
 const uint8_t* global_at(Warp& w, const Instr& i, uint64_t address, uint32_t bytes, int lane) {
   Memory& m = *w.block->grid->memory;
   if (!m.allows(address, bytes, false))
@@ -48,6 +56,7 @@ const uint8_t* global_at(Warp& w, const Instr& i, uint64_t address, uint32_t byt
         i,
         "no buffer allows a read of " + std::to_string(bytes) + " bytes, at " + m.describe(address),
         lane);
+  if (m.last_is_fresh()) require_previous_end(w, i, lane);
   return reinterpret_cast<const uint8_t*>(address);
 }
 
@@ -58,6 +67,7 @@ uint8_t* global_for_write(Warp& w, const Instr& i, uint64_t address, uint32_t by
             "no buffer allows a write of " + std::to_string(bytes) + " bytes, at " +
                 m.describe(address),
             lane);
+  require_previous_end(w, i, lane);
   return reinterpret_cast<uint8_t*>(address);
 }
 

@@ -62,6 +62,9 @@ struct Options {
   uint64_t seed = 1;
   uint32_t resident_blocks = 1;            // blocks that run interleaved
   std::vector<uint64_t> only_blocks = {};  // indices x + y·grid.x + …; empty: all
+  // The kernel before may not have ended until griddepcontrol.wait: what is fresh must not be read,
+  // and nothing written.
+  bool overlaps_previous = false;
   std::optional<Mutation> mutation = {};
   uint64_t max_steps = 400'000'000;  // warp instructions; a kernel that needs more hangs
 };

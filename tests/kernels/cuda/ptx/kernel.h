@@ -18,21 +18,25 @@ class PtxFile {
  public:
   // kernels/cuda/FILE.cu, compiled for the architecture.
   PtxFile(const std::string& arch, const std::string& file)
-      : module_(ptx::load_file(std::string(DELTAD_PTX) + "/" + arch + "/" + file + ".ptx")) {}
+      : module_(ptx::load_file(std::string(DELTAD_PTX) + "/" + arch + "/" + file + ".ptx")),
+        can_overlap_(arch != "sm_80") {}
 
   ptx::Outcome run(const char* kernel, const Launch& l, std::span<const std::byte> params,
-                   const ptx::Options& options) {
+                   const ptx::Options& options, bool overlaps_previous) {
     ptx::Memory memory;
     for (const auto& [base, r] : emulator::GlobalMemory::instance().ranges()) {
       const std::span bytes(r.base, r.bytes);
-      if (r.access == emulator::Access::kRead || r.access == emulator::Access::kFresh) {
-        memory.add(r.name, std::span<const std::byte>(bytes));
+      const bool fresh = r.access == emulator::Access::kFresh;
+      if (fresh || r.access == emulator::Access::kRead) {
+        memory.add(r.name, std::span<const std::byte>(bytes), fresh);
       } else {
         memory.add(r.name, bytes);
       }
     }
+    ptx::Options overlapping = options;
+    overlapping.overlaps_previous = overlaps_previous && can_overlap_;
     return module_->run(kernel, {l.grid.x, l.grid.y, l.grid.z}, {l.block.x, l.block.y, l.block.z},
-                        l.shared_bytes, params, memory, options);
+                        l.shared_bytes, params, memory, overlapping);
   }
   bool has(const std::string& kernel) const {
     const std::vector<std::string> all = module_->kernels();
@@ -42,6 +46,7 @@ class PtxFile {
 
  private:
   std::unique_ptr<ptx::Module> module_;
+  bool can_overlap_;
 };
 
 }  // namespace deltad::cuda

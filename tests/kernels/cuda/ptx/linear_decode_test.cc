@@ -56,12 +56,13 @@ class LinearDecodePtxTest : public testing::Test {
   // Runs a kernel from whichever file has it; keeps the outcome.
   Launcher launcher() {
     return [this](const char* kernel, const Launch& shape, std::span<const std::byte> params,
-                  const emulator::Options&) {
+                  const emulator::Options& emulated) {
       emulator::Report report;
       for (PtxFile* file : {&repack_, &planes_, &linear_}) {
         if (!file->has(kernel)) continue;
         const bool mutated = kernel == mutated_;
-        ptx::Outcome o = file->run(kernel, shape, params, mutated ? options_ : schedule_);
+        ptx::Outcome o = file->run(kernel, shape, params, mutated ? options_ : schedule_,
+                                   emulated.overlaps_previous);
         if (o.fault) {
           report.faults.push_back({emulator::FaultKind::kOther, {}, 0, {}, o.fault->text()});
         }

@@ -10,7 +10,7 @@ class RmsNormPtx : public testing::TestWithParam<const char*> {
   // A kernel launch for RmsNormCase::run.
   auto launcher(const ptx::Options& options, ptx::Outcome& out) {
     return [&](const Launch& shape, const RmsNormParams& p) {
-      out = file_.run(kRmsNormKernel, shape, std::as_bytes(std::span(&p, 1)), options);
+      out = file_.run(kRmsNormKernel, shape, std::as_bytes(std::span(&p, 1)), options, true);
     };
   }
   PtxFile file_{GetParam(), "rms_norm"};
