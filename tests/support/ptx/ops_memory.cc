@@ -266,8 +266,9 @@ Handler for_memory(Decoder& d, Type t, Make make) {
     case Type::kB32:
     case Type::kU32:
     case Type::kF32:
-    case Type::kS32:
       return make(uint32_t{});
+    case Type::kS32:
+      return make(int32_t{});
     case Type::kB64:
     case Type::kU64:
     case Type::kF64:

@@ -153,6 +153,18 @@ TEST_F(Faults, BulkCopiesAreChecked) {
               HasSubstr("no fence.proxy.async"));
 }
 
+// As into a register that is wider than the value.
+TEST_F(Faults, SignedLoadsExtendTheSign) {
+  EXPECT_EQ(run("st.global.s32 [%data], -5;\nld.global.s32 %rd1, [%data];\n"
+                "ld.global.u32 %rd2, [%data];\nst.global.u64 [%data+8], %rd1;\n"
+                "st.global.u64 [%data+16], %rd2;\nret;",
+                1),
+            "no fault");
+  EXPECT_EQ(data_[2], static_cast<uint32_t>(-5));
+  EXPECT_EQ(data_[3], ~0U);
+  EXPECT_EQ(data_[5], 0U);
+}
+
 // Lanes spin until another lane of their warp has stored.
 TEST_F(Faults, LanesThatSpinDoNotStopTheOthers) {
   EXPECT_EQ(run("setp.eq.u32 %p1, %t, 0;\n@%p1 bra store;\nagain:\nld.global.u32 %r1, [%data];\n"
