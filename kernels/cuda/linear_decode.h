@@ -57,7 +57,7 @@ constexpr int32_t kLinearWarps = 8;
 constexpr uint32_t kLinearThreads = 32 * kLinearWarps;
 constexpr int32_t kLinearOutputs = kLinearWarps * kTileOutputs;  // of a block
 // Pieces of weights under way: a piece is 16 bytes a lane, 512 a warp, 4 KiB a block.
-constexpr int32_t kLinearRing = 16;
+constexpr int32_t kLinearRing = 16;  // a power of two
 // Stages of activations: one in use, two under way.
 constexpr int32_t kLinearStages = 3;
 

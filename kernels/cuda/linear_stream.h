@@ -60,10 +60,10 @@ class Stream {
  private:
   // The thread's 16 bytes of a slot; the half of them that signs use, such that lanes 0-7 and 8-15,
   // which are served together, are in different banks.
-  DELTAD_DEVICE Shared<uint4> place(int32_t slot) const {
-    return block_.ring + (slot * static_cast<int32_t>(kLinearThreads) + block_.thread);
+  DELTAD_DEVICE Shared<uint4> place(uint32_t slot) const {
+    return block_.ring + (static_cast<int32_t>(slot * kLinearThreads) + block_.thread);
   }
-  DELTAD_DEVICE Shared<uint2> sign_place(int32_t slot) const {
+  DELTAD_DEVICE Shared<uint2> sign_place(uint32_t slot) const {
     return shared_cast<uint2>(place(slot)) + block_.lane / 8 % 2;
   }
   DELTAD_DEVICE void advance() {
@@ -76,7 +76,8 @@ class Stream {
   int32_t signs_;      // of the next chunk to copy, from the start of a level's tiles
   int32_t items_ = 0;
   int32_t chunk_, piece_ = 0;  // of the next copy
-  int32_t copy_to_ = 0, read_from_ = 0;
+  // Slots; unsigned, so that their remainder is a mask.
+  uint32_t copy_to_ = 0, read_from_ = 0;
 };
 
 }  // namespace deltad::cuda

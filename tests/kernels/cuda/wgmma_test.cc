@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "kernels/cuda/device.h"
@@ -121,9 +122,14 @@ struct Matrices {
 };
 
 class Wgmma : public testing::TestWithParam<WgmmaSwizzle> {};
+std::string name_of(const testing::TestParamInfo<WgmmaSwizzle>& info) {
+  constexpr const char* names[] = {"none", "bytes128", "bytes64", "bytes32"};
+  return names[static_cast<size_t>(info.param)];
+}
 INSTANTIATE_TEST_SUITE_P(Swizzles, Wgmma,
                          testing::Values(WgmmaSwizzle::kNone, WgmmaSwizzle::k128, WgmmaSwizzle::k64,
-                                         WgmmaSwizzle::k32));
+                                         WgmmaSwizzle::k32),
+                         name_of);
 
 TEST_P(Wgmma, GivesTheProduct) {
   const Matrices m;
