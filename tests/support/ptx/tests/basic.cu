@@ -105,7 +105,8 @@ extern "C" __global__ void integers(const int32_t* a, const int32_t* b, int64_t*
   o[4] = __mulhi(x, y) + (x >> (y & 7)) - static_cast<int16_t>(x);
   o[5] = __brev(static_cast<uint32_t>(x)) + __clz(y) + table[threadIdx.x % 4];
   o[6] = __byte_perm(static_cast<uint32_t>(x), static_cast<uint32_t>(y), 0x2461);
-  o[7] = static_cast<int64_t>(__umul64hi(static_cast<uint64_t>(wide), 0x123456789abcdefULL)) + x / 7;
+  o[7] =
+      static_cast<int64_t>(__umul64hi(static_cast<uint64_t>(wide), 0x123456789abcdefULL)) + x / 7;
 }
 
 extern "C" __global__ void roots(const float* in, float* out) {

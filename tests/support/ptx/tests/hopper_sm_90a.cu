@@ -12,7 +12,8 @@ __device__ void init(uint64_t* barrier, uint32_t count) {
                : "memory");
 }
 __device__ void arrive(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
+               : "memory");
 }
 __device__ void wait(uint64_t* barrier, uint32_t parity) {
   asm volatile(
@@ -28,10 +29,10 @@ __device__ void wait(uint64_t* barrier, uint32_t parity) {
       : "memory");
 }
 __device__ void load(void* to, const void* from, uint32_t bytes, uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
-                   shared_address(barrier)),
-               "r"(bytes)
-               : "memory");
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+      "r"(bytes)
+      : "memory");
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
           "r"(shared_address(to)),
@@ -102,7 +103,8 @@ __device__ __forceinline__ void product(const uint16_t* a, const uint16_t* b, fl
   const uint32_t l = t % 32, row = t / 32 * 16 + l / 4, column = l % 4 * 2;
   const auto* words = reinterpret_cast<const uint32_t*>(a) + row * 16 + l % 4;
   uint32_t fa[2][4];
-  for (uint32_t e = 0; e < 8; ++e) fa[e / 4][e % 4] = words[e / 4 * 8 + e % 2 * 128 + e % 4 / 2 * 4];
+  for (uint32_t e = 0; e < 8; ++e)
+    fa[e / 4][e % 4] = words[e / 4 * 8 + e % 2 * 128 + e % 4 / 2 * 4];
   float d[4] = {1, 1, 1, 1};
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
@@ -114,8 +116,7 @@ __device__ __forceinline__ void product(const uint16_t* a, const uint16_t* b, fl
           "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0,%1,%2,%3}, {%4,%5,%6,%7}, %8, "
           "p, 1, 1, 0;\n}"
           : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-          : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "l"(descriptor(sb, step)),
-            "r"(step));
+          : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "l"(descriptor(sb, step)), "r"(step));
     } else {
       asm volatile(
           "{\n.reg .pred p;\nsetp.ne.b32 p, %6, 0;\n"
