@@ -31,7 +31,7 @@ Survivors survivors(const std::vector<Mutation>& mutations,
       reached = true;
       Options o = schedules()[i];
       o.mutation = m;
-      o.max_steps = 4 * most_steps + 10'000;
+      o.max_steps = 2 * most_steps + 10'000;
       Outcome out;
       noticed = !run(o, out).empty();
     }

@@ -87,8 +87,12 @@ bool not_seen_here(const std::string& mutation) {
   // One chunk's activations more: columns beyond the last are not read (in_bounds of the column).
   if (has("in_bounds(block.chunk0 + 1 < block.chunk1)")) return true;
   if (has("in_bounds(chunk + 2 < block.chunk1)")) return true;
-  // Asked in several places for one warp; where it keeps sums, no other warp is harmed.
+  // Asked anew before the sums are laid out, where a warp without a tile leaves what nobody reads;
+  // asked before the copies, it shows.
   if (has("active = in_bounds(tile")) return true;
+  // Kernels of 16 rows and up to two levels get no more than 16 rows, so that those beyond the
+  // block have no slot anyway.
+  if (has("in_bounds(lane < kRows)")) return true;
   // Orders stores to device memory before they are announced to other blocks: the interpreter's
   // memory has one order, in which they are seldom late.
   return has("linear_finish.h") && has("bar.sync 0 (skipped)");
