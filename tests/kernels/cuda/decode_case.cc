@@ -14,22 +14,8 @@
 
 namespace deltad::cuda {
 
-extern "C" {
-void deltad_repack_base(RepackBaseParams p);
-void deltad_repack_signs(RepackSignsParams p);
-void deltad_sign_planes(SignPlanesParams p);
-void deltad_linear_r16(LinearParams p);
-void deltad_linear_r16_signs1(LinearParams p);
-void deltad_linear_r16_signs2(LinearParams p);
-void deltad_linear_r16_signs4(LinearParams p);
-void deltad_linear_r32(LinearParams p);
-void deltad_linear_r32_signs1(LinearParams p);
-void deltad_linear_r32_signs2(LinearParams p);
-}
-
 using emulator::Access;
 using emulator::DeviceBuffer;
-using emulator::launch;
 using emulator::Report;
 
 int32_t WeightShape::outputs() const {
@@ -50,7 +36,8 @@ int32_t WeightShape::output_of(size_t part, int32_t row) const {
   return 16 * (where.first + row / 16 * where.step) + row % 16;
 }
 
-DecodeCase::DecodeCase(WeightShape shape, uint32_t seed) : shape_(std::move(shape)), random_(seed) {
+DecodeCase::DecodeCase(WeightShape shape, uint32_t seed, Launcher launcher)
+    : shape_(std::move(shape)), launcher_(std::move(launcher)), random_(seed) {
   std::normal_distribution<float> normal(0, 0.025f);  // mean |W| 0.02
   tiles_ = std::make_unique<DeviceBuffer<uint16_t>>(
       "w", static_cast<size_t>(8 * base_tiles_size(shape_.outputs(), shape_.columns)),
@@ -61,7 +48,7 @@ DecodeCase::DecodeCase(WeightShape shape, uint32_t seed) : shape_(std::move(shap
     const DeviceBuffer<uint16_t> in("part", w);
     const RepackBaseParams params = {in.data(), tiles_->data(), shape_.part_rows[p], shape_.columns,
                                      shape_.place(p)};
-    const Report report = launch(deltad_repack_base, repack_base_launch(params), params);
+    const Report report = launch(kRepackBaseKernel, repack_base_launch(params), params, {});
     EXPECT_TRUE(report.ok()) << report.text();
     parts_.push_back(std::move(w));
   }
@@ -96,7 +83,7 @@ int32_t DecodeCase::add_variant(int32_t levels, double alpha, bool one_alpha) {
       const DeviceBuffer<uint8_t> in("sign part", bits);
       const RepackSignsParams params = {in.data(), level.tiles->data(), shape_.part_rows[p],
                                         shape_.columns, shape_.place(p)};
-      const Report report = launch(deltad_repack_signs, repack_signs_launch(params), params);
+      const Report report = launch(kRepackSignsKernel, repack_signs_launch(params), params, {});
       EXPECT_TRUE(report.ok()) << report.text();
       level.signs.push_back(std::move(signs));
       level.alpha.push_back(std::move(alphas));
@@ -170,7 +157,7 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
   if (levels > 0) {
     const SignPlanesParams p = {x_buffer.data(), planes.data(), scale.data(), sum.data(), stride, m,
                                 columns};
-    run.report = launch(deltad_sign_planes, sign_planes_launch(p), p, options);
+    run.report = launch(kSignPlanesKernel, sign_planes_launch(p), p, options);
     if (!run.report.ok()) return run;
   }
 
@@ -208,15 +195,7 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
   const DeviceBuffer<int32_t> arrivals(
       "arrivals", std::vector<int32_t>(shape.grid.x * shape.grid.y, 0), Access::kMessage);
   p.arrivals = arrivals.data();
-  const std::map<std::string, void (*)(LinearParams)> by_name = {
-      {"deltad_linear_r16", deltad_linear_r16},
-      {"deltad_linear_r16_signs1", deltad_linear_r16_signs1},
-      {"deltad_linear_r16_signs2", deltad_linear_r16_signs2},
-      {"deltad_linear_r16_signs4", deltad_linear_r16_signs4},
-      {"deltad_linear_r32", deltad_linear_r32},
-      {"deltad_linear_r32_signs1", deltad_linear_r32_signs1},
-      {"deltad_linear_r32_signs2", deltad_linear_r32_signs2}};
-  Report report = launch(by_name.at(kernel.name), shape, p, options);
+  Report report = launch(kernel.name, shape, p, options);
   report.sites.insert(report.sites.end(), run.report.sites.begin(), run.report.sites.end());
   run.report = std::move(report);
   if (!run.report.ok()) return run;

@@ -1,5 +1,5 @@
-// One weight and variants of it on the emulated device: repacked there from row-major data, which
-// is kept for the oracle (kernels/ref/linear.h), and run through the decode kernel.
+// One weight and variants of it on the emulated device, or as PTX: repacked there from row-major
+// data, which is kept for the oracle (kernels/ref/linear.h), and run through the decode kernel.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "kernels/cuda/linear_decode.h"
+#include "tests/kernels/cuda/launcher.h"
 #include "tests/support/cuda_on_cpu/global_memory.h"
-#include "tests/support/cuda_on_cpu/launch.h"
 
 namespace deltad::cuda {
 
@@ -27,7 +27,7 @@ struct WeightShape {
 
 class DecodeCase {
  public:
-  explicit DecodeCase(WeightShape shape, uint32_t seed = 1);
+  explicit DecodeCase(WeightShape shape, uint32_t seed = 1, Launcher launcher = &emulate);
 
   // α is about `alpha` (the mean |W| is 0.02), one a row or, with `one_alpha`, one for all; the
   // second level's is a third. Returns the slot; a variant without levels does nothing to this
@@ -74,7 +74,14 @@ class DecodeCase {
     std::unique_ptr<emulator::DeviceBuffer<float>> device_alpha;
   };
 
+  template <class Params>
+  emulator::Report launch(const char* kernel, const Launch& shape, const Params& params,
+                          const emulator::Options& options) const {
+    return launcher_(kernel, shape, std::as_bytes(std::span(&params, 1)), options);
+  }
+
   const WeightShape shape_;
+  const Launcher launcher_;
   std::mt19937 random_;
   std::vector<std::vector<uint16_t>> parts_;
   std::unique_ptr<emulator::DeviceBuffer<uint16_t>> tiles_;

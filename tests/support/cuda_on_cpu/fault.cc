@@ -7,6 +7,7 @@
 namespace deltad::emulator {
 
 std::string Fault::text() const {
+  if (kind == FaultKind::kOther) return what;
   constexpr std::array<const char*, 10> names = {
       "deadlock",      "divergence", "bad lane",      "shared memory bounds",
       "global bounds", "misaligned", "uninitialised", "copy in flight",

@@ -35,6 +35,7 @@ class GlobalMemory {
   void set_access(const std::byte* base, Access access) { ranges_.at(base).access = access; }
   // The range that holds all of [address, address + bytes), or null.
   const GlobalRange* find(const void* address, size_t bytes);
+  const std::map<const std::byte*, GlobalRange>& ranges() const { return ranges_; }
   // For a fault's text: the nearest buffer at or below an address.
   std::string describe(const void* address) const;
 

@@ -1,0 +1,157 @@
+#include "tests/kernels/cuda/decode_choices.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <set>
+
+#include "kernels/ref/linear.h"
+
+namespace deltad::cuda {
+namespace {
+
+int32_t slot_of(const std::vector<RowGroup>& groups, int32_t row) {
+  for (const RowGroup& group : groups) {
+    if (row < group.end_row) return group.slot;
+  }
+  return -1;
+}
+
+constexpr int kFactors = 7;
+enum Factor { kRows, kShape, kVariants, kLevels, kAlpha, kEpilogueFactor, kOneAlpha };
+
+constexpr int32_t kRowsList[] = {1, 2, 3, 5, 7, 8, 9, 14, 15, 16, 17, 31, 32, 33, 64, 129};
+constexpr int32_t kVariantsList[] = {0, 1, 2, 4, 14};
+constexpr double kAlphaList[] = {1e-6, 2e-4, 0.01, 1};
+// SmolLM2 (576, 1536), 8B (4096, 14336) and 70B (8192, 28672) in narrow slices, shards of them,
+// columns that fill no tile. All have an even number of 16 outputs, so that any can be gated.
+const std::vector<WeightShape>& shapes() {
+  static const std::vector<WeightShape> all = {
+      {{96, 32, 32}, 576}, {{32}, 1536},           {{48, 48}, 576, true}, {{32}, 1792},
+      {{20}, 14336},       {{16, 16}, 4096, true}, {{32}, 3584},          {{24}, 28672},
+      {{32}, 8192},        {{70, 10}, 300},        {{5, 7}, 250, true},   {{90}, 9}};
+  return all;
+}
+
+}  // namespace
+
+void expect_oracle(const DecodeCase& c, const std::vector<float>& x,
+                   const std::vector<RowGroup>& groups, const DecodeCase::Call& call,
+                   const std::vector<float>& out) {
+  const bool gated = call.epilogue == LinearEpilogue::kSiluGate;
+  const int32_t m = groups.back().end_row, outputs = c.shape().outputs();
+  const int32_t width = gated ? outputs / 2 : outputs;
+  const double u = std::ldexp(1, -24);
+  ASSERT_EQ(out.size(), static_cast<size_t>(m * width));
+  for (int32_t row = 0; row < m; ++row) {
+    const DecodeCase::Expected want = c.expected(
+        x.data() + static_cast<ptrdiff_t>(row) * c.shape().columns, slot_of(groups, row));
+    for (int32_t o = 0; o < width; ++o) {
+      const auto at = static_cast<size_t>(row * width + o);
+      double y, error;
+      if (gated) {
+        const auto gate = static_cast<size_t>(o / 16 * 32 + o % 16), up = gate + 16;
+        const double silu = ref::silu(want.y[gate]);
+        y = silu * want.y[up];
+        // silu's slope is below 1.1; expf, a sum, a quotient and a product of fp32; one of bf16.
+        error = 8 * u * std::abs(y) +
+                1.1 * want.error[gate] * (std::abs(want.y[up]) + want.error[up]) +
+                std::abs(silu) * want.error[up];
+        error += std::ldexp(1, -8) * (std::abs(y) + error);
+      } else {
+        y = want.y[static_cast<size_t>(o)];
+        error = want.error[static_cast<size_t>(o)];
+        if (call.epilogue == LinearEpilogue::kAddResidual) {
+          y += (*call.initial)[at];
+          error += u * (std::abs(y) + error);
+        }
+      }
+      ASSERT_NEAR(out[at], y, error) << "row " << row << " output " << o;
+    }
+  }
+}
+
+// Choices such that every two values of two factors meet in one: of some random choices for an
+// uncovered pair, the one that covers most.
+std::vector<Choice> pairwise(uint32_t seed) {
+  const Choice sizes = {static_cast<int>(std::size(kRowsList)),
+                        static_cast<int>(shapes().size()),
+                        static_cast<int>(std::size(kVariantsList)),
+                        2,
+                        static_cast<int>(std::size(kAlphaList)),
+                        3,
+                        2};
+  using Pair = std::array<int, 4>;  // factor, value, factor, value
+  std::set<Pair> open;
+  for (int f = 0; f < kFactors; ++f) {
+    for (int g = f + 1; g < kFactors; ++g) {
+      for (int v = 0; v < sizes[static_cast<size_t>(f)]; ++v) {
+        for (int w = 0; w < sizes[static_cast<size_t>(g)]; ++w) open.insert({f, v, g, w});
+      }
+    }
+  }
+  const auto pairs_of = [](const Choice& c) {
+    std::vector<Pair> pairs;
+    for (int f = 0; f < kFactors; ++f) {
+      for (int g = f + 1; g < kFactors; ++g) {
+        pairs.push_back({f, c[static_cast<size_t>(f)], g, c[static_cast<size_t>(g)]});
+      }
+    }
+    return pairs;
+  };
+  std::mt19937 random(seed);
+  std::vector<Choice> choices;
+  while (!open.empty()) {
+    const Pair wanted = *open.begin();
+    Choice best{};
+    long most = 0;
+    for (int attempt = 0; attempt < 40; ++attempt) {
+      Choice c;
+      for (size_t f = 0; f < kFactors; ++f) {
+        c[f] = static_cast<int>(random() % static_cast<unsigned>(sizes[f]));
+      }
+      c[static_cast<size_t>(wanted[0])] = wanted[1];
+      c[static_cast<size_t>(wanted[2])] = wanted[3];
+      const std::vector<Pair> pairs = pairs_of(c);
+      const long count = std::count_if(pairs.begin(), pairs.end(),
+                                       [&](const Pair& pair) { return open.contains(pair); });
+      if (count > most) {
+        most = count;
+        best = c;
+      }
+    }
+    for (const Pair& pair : pairs_of(best)) open.erase(pair);
+    choices.push_back(best);
+  }
+  return choices;
+}
+
+void expect_choice(const Choice& choice, uint32_t seed, const Launcher& launcher) {
+  const auto of = [&](Factor f) { return choice[static_cast<size_t>(f)]; };
+  const int32_t m = kRowsList[of(kRows)], levels = 1 + of(kLevels);
+  DecodeCase c(shapes()[static_cast<size_t>(of(kShape))], seed, launcher);
+  std::vector<int32_t> slots = {-1};
+  for (int32_t v = 0; v < kVariantsList[of(kVariants)]; ++v) {
+    // Every third has a level less than the others, which may be none.
+    slots.push_back(
+        c.add_variant(levels - (v % 3 == 1), kAlphaList[of(kAlpha)], of(kOneAlpha) == 1));
+  }
+  std::mt19937 random(seed);
+  const std::vector<float> x = c.random_rows(m);
+  const std::vector<RowGroup> groups = random_groups(m, slots, random);
+  std::normal_distribution<float> normal;
+  std::vector<float> residual(static_cast<size_t>(m * c.shape().outputs()));
+  for (float& v : residual) v = normal(random);
+  DecodeCase::Call call;
+  call.epilogue = static_cast<LinearEpilogue>(of(kEpilogueFactor));
+  call.initial = call.epilogue == LinearEpilogue::kAddResidual ? &residual : nullptr;
+  call.options = {
+      .order = static_cast<emulator::Order>(seed % 3), .seed = seed, .resident_blocks = 2};
+  const DecodeCase::Run run = c.run(x, groups, call);
+  ASSERT_TRUE(run.report.ok()) << run.report.text();
+  expect_oracle(c, x, groups, call, run.out);
+}
+
+}  // namespace deltad::cuda

@@ -1,0 +1,27 @@
+// Batches for the decode kernel: choices of everything that a batch can be, pairwise covering, and
+// the comparison with the fp64 oracle. For the emulator's tests and those of the PTX.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "tests/kernels/cuda/decode_case.h"
+
+namespace deltad::cuda {
+
+// Every output of every row within the bound that follows from the row's and the weight's norms.
+void expect_oracle(const DecodeCase& c, const std::vector<float>& x,
+                   const std::vector<RowGroup>& groups, const DecodeCase::Call& call,
+                   const std::vector<float>& out);
+
+// One choice of everything, as indices into lists of rows, shapes, variants, levels, …
+using Choice = std::array<int, 7>;
+
+// Choices such that every two values of two factors meet in one.
+std::vector<Choice> pairwise(uint32_t seed);
+
+// Runs the choice's batch and compares it with the oracle.
+void expect_choice(const Choice& choice, uint32_t seed, const Launcher& launcher = &emulate);
+
+}  // namespace deltad::cuda

@@ -1,0 +1,163 @@
+// The decode path's PTX (repacking, bit planes, the linear kernel) against the fp64 oracle, for
+// every architecture. The emulator's tests run the same cases as C++, and more of them.
+#include "kernels/cuda/linear_decode.h"
+
+#include "kernels/cuda/repack.h"
+#include "kernels/cuda/sign_planes.h"
+#include "tests/kernels/cuda/decode_case.h"
+#include "tests/kernels/cuda/decode_choices.h"
+#include "tests/kernels/cuda/ptx/kernel.h"
+
+namespace deltad::cuda {
+namespace {
+
+class LinearDecodePtxTest : public testing::Test {
+ protected:
+  explicit LinearDecodePtxTest(const char* arch)
+      : repack_(arch, "repack"), planes_(arch, "sign_planes"), linear_(arch, "linear_decode") {}
+
+  // Runs a kernel from whichever file has it; keeps the outcome.
+  Launcher launcher() {
+    return [this](const char* kernel, const Launch& shape, std::span<const std::byte> params,
+                  const emulator::Options& emulated) {
+      emulator::Report report;
+      for (PtxFile* file : {&repack_, &planes_, &linear_}) {
+        if (!file->has(kernel)) continue;
+        const bool mutated = kernel == mutated_;
+        ptx::Outcome o = file->run(kernel, shape, params, mutated ? options_ : schedule_,
+                                   emulated.overlaps_previous);
+        if (o.fault) {
+          report.faults.push_back({emulator::FaultKind::kOther, {}, 0, {}, o.fault->text()});
+        }
+        if (mutated) outcome_.add(std::move(o));
+        return report;
+      }
+      ADD_FAILURE() << "no PTX has the kernel " << kernel;
+      return report;
+    };
+  }
+
+  PtxFile repack_, planes_, linear_;
+  ptx::Options schedule_, options_;
+  std::string mutated_;   // this kernel runs with options_, the others with schedule_
+  ptx::Outcome outcome_;  // of all its launches
+};
+
+class LinearDecodePtx : public LinearDecodePtxTest,
+                        public testing::WithParamInterface<const char*> {
+ protected:
+  LinearDecodePtx() : LinearDecodePtxTest(GetParam()) {}
+};
+INSTANTIATE_TEST_SUITE_P(Architecture, LinearDecodePtx, testing::ValuesIn(ptx::kArchitectures));
+
+// The emulator's batches, a third for each architecture.
+TEST_P(LinearDecodePtx, EqualsTheOracle) {
+  const auto& all = ptx::kArchitectures;
+  const auto arch =
+      static_cast<size_t>(std::find(std::begin(all), std::end(all), GetParam()) - std::begin(all));
+  const std::vector<Choice> choices = pairwise(8);
+  for (size_t i = arch; i < choices.size(); i += std::size(all)) {
+    SCOPED_TRACE("choice " + std::to_string(i) + ": " + testing::PrintToString(choices[i]));
+    schedule_ = ptx::schedules()[i % ptx::schedules().size()];
+    expect_choice(choices[i], static_cast<uint32_t>(i), launcher());
+    if (HasFatalFailure()) return;
+  }
+}
+
+// A kernel of the decode path, and batches that between them reach all of it.
+struct Batch {
+  DecodeCase* c;
+  std::vector<float> x;
+  std::vector<RowGroup> groups;
+  DecodeCase::Call call;
+};
+
+// Rows of `slots` in turn, each a group of its own.
+std::vector<RowGroup> single_rows(int32_t m, const std::vector<int32_t>& slots) {
+  std::vector<RowGroup> groups;
+  for (int32_t r = 0; r < m; ++r) {
+    groups.push_back({r, r + 1, slots[static_cast<size_t>(r) % slots.size()]});
+  }
+  return groups;
+}
+
+// What cannot show here; the emulator's tests see that it matters.
+bool not_seen_here(const std::string& mutation) {
+  auto has = [&](const char* text) { return mutation.find(text) != std::string::npos; };
+  // One chunk's activations more: columns beyond the last are not read (in_bounds of the column).
+  if (has("in_bounds(block.chunk0 + 1 < block.chunk1)")) return true;
+  if (has("in_bounds(chunk + 2 < block.chunk1)")) return true;
+  // Asked anew before the sums are laid out, where a warp without a tile leaves what nobody reads;
+  // asked before the copies, it shows.
+  if (has("active = in_bounds(tile")) return true;
+  // Kernels of 16 rows and up to two levels get no more than 16 rows, so that those beyond the
+  // block have no slot anyway.
+  if (has("in_bounds(lane < kRows)")) return true;
+  // Orders stores to device memory before they are announced to other blocks: the interpreter's
+  // memory has one order, in which they are seldom late.
+  return has("linear_finish.h") && has("bar.sync 0 (skipped)");
+}
+
+// By architecture and number of the kernel.
+class LinearDecodePtxSites : public LinearDecodePtxTest,
+                             public testing::WithParamInterface<std::tuple<const char*, size_t>> {
+ protected:
+  LinearDecodePtxSites() : LinearDecodePtxTest(std::get<0>(GetParam())) {}
+
+  // What `batches` give, or the fault.
+  std::string run(std::vector<Batch>& batches, std::vector<std::vector<float>>& out) {
+    for (Batch& b : batches) {
+      DecodeCase::Run run = b.c->run(b.x, b.groups, b.call);
+      if (!run.report.ok()) return run.report.text();
+      out.push_back(std::move(run.out));
+    }
+    return "";
+  }
+};
+// All kernels as sm_90a, the others as a sample: their PTX differs little.
+INSTANTIATE_TEST_SUITE_P(Hopper, LinearDecodePtxSites,
+                         testing::Combine(testing::Values("sm_90a"),
+                                          testing::Range(size_t{0}, std::size(kLinearKernels))));
+INSTANTIATE_TEST_SUITE_P(Others, LinearDecodePtxSites,
+                         testing::Combine(testing::Values("sm_80", "sm_100"),
+                                          testing::Values(size_t{1})));
+
+// Every mutation must show in a fault or in other bits.
+TEST_P(LinearDecodePtxSites, Matter) {
+  const auto [name, block_rows, levels] = kLinearKernels[std::get<1>(GetParam())];
+  DecodeCase middle({{72}, 2900}, 1, launcher()), gated({{40, 40}, 520, true}, 1, launcher());
+  std::vector<int32_t> full_slots = {-1}, slots = {-1}, gated_slots = {-1};
+  if (levels > 0) {
+    full_slots = {middle.add_variant(levels, 2e-3), middle.add_variant(levels, 2e-3)};
+    slots = {-1, full_slots[0], middle.add_variant(levels - 1, 2e-3), full_slots[1]};
+    gated_slots = {-1, gated.add_variant(levels, 1e-3)};
+  }
+  const int32_t part = block_rows - 3;
+  std::vector<Batch> batches = {
+      // Each row a group of its own, so that each row's code is reached; then with a base.
+      {&middle, middle.random_rows(block_rows), single_rows(block_rows, full_slots), {}},
+      {&middle, middle.random_rows(part), single_rows(part, slots), {.splits = 2}},
+      {&gated,
+       gated.random_rows(part),
+       {{0, part, gated_slots.back()}},
+       {.epilogue = LinearEpilogue::kSiluGate}},
+  };
+  mutated_ = name;
+  std::vector<std::vector<float>> right;
+  ptx::expect_mutations_caught(
+      linear_.module(), name, 20,
+      [&](const ptx::Options& options, ptx::Outcome& o) {
+        options_ = options;
+        outcome_ = {};
+        std::vector<std::vector<float>> out;
+        const std::string fault = run(batches, out);
+        o = std::move(outcome_);
+        if (!fault.empty()) return fault;
+        if (right.empty()) right = out;
+        return std::string(out == right ? "" : "other bits");
+      },
+      &not_seen_here);
+}
+
+}  // namespace
+}  // namespace deltad::cuda
