@@ -227,7 +227,8 @@ struct Sampler {
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(kSamplerThreads) deltad_sampler(SamplerParams p) {
+// One block a multiprocessor: ptxas would spill for more (sm_100).
+extern "C" __global__ void __launch_bounds__(kSamplerThreads, 1) deltad_sampler(SamplerParams p) {
   wait_for_previous_kernel();
   let_next_kernel_start();
   Sampler(p).run();

@@ -16,7 +16,7 @@ import decode
 import resources
 import sass
 
-COLUMNS = ("issue", "tensor", "alu", "fma", "special", "memory", "uniform", "branch")
+COLUMNS = ("issue", "tensor", "alu", "fma", "double", "special", "memory", "uniform", "branch")
 
 
 def threads_of(folder, r):

@@ -54,6 +54,7 @@ for pipe, cycles, opcodes in (
         ("alu", 2, "IADD3 IADD VIADD LEA LOP3 LOP SHF SHL SHR ISETP IMNMX VIADDMNMX VIMNMX VIMNMX3 SEL PRMT MOV IABS PLOP3 P2R R2P "
                    "SGXT BMSK ICMP I2FP F2FP VABSDIFF LOP32I MOV32I CS2R ISCADD PSETP FSETP FSEL FMNMX FMNMX3 FCHK FSET HSETP2 "
                    "HSET2 HMNMX2"),
+        ("double", 2, "DADD DMUL DFMA DSETP DMNMX"),
         ("special", 8, "MUFU F2F F2I I2F FRND POPC FLO BREV I2I"),
         ("memory", 2, "LDG STG LD ST LDS STS LDL STL LDC LDSM STSM LDGSTS ATOM ATOMG ATOMS RED REDG SHFL MATCH ATOMGG MOVM REDUX "
                       "CCTL"),
@@ -84,7 +85,9 @@ def cost(i, arch):
     if opcode not in PIPES:
         raise SystemExit(f"no pipe of {opcode}: {i.text}; add it to sass.py")
     pipe, cycles = PIPES[opcode]
-    return pipe, 2 if arch == "sm_80" and pipe == "fma" and opcode[0] == "F" else cycles
+    if arch == "sm_80" and (pipe == "double" or (pipe == "fma" and opcode[0] == "F")):
+        cycles *= 2
+    return pipe, cycles
 
 
 def products(i):
