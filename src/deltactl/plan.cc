@@ -123,7 +123,8 @@ void add_plan(CLI::App& app, int* exit_code) {
   auto options = std::make_shared<Options>();
   PlanRequest& request = options->request;
   command
-      ->add_option("--model", options->model, "8b or 70b (Llama 3), or a folder with a config.json")
+      ->add_option("--model", options->model,
+                   "8b or 70b (Llama 3), a folder with a config.json, or a .gguf file")
       ->required();
   command->add_option("--gpus", options->gpus, "8xH100-80GB and the like, or cpu:24GiB")
       ->required();

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/byte_count.h"
+#include "base/cpu_features.h"
 
 namespace deltad {
 namespace {
@@ -42,7 +43,9 @@ Result<Devices> parse_devices(const std::string& text) {
     if (!bytes)
       return invalid_argument(fmt::format(
           "--gpus '{}': expected an amount of memory behind 'cpu:', such as cpu:24GiB", text));
-    out.device = {"CPU", *bytes, kCpuBandwidth, 0, "an assumption: see --memory-bandwidth", true};
+    out.device = {"CPU", *bytes, kCpuBandwidth, 0, "an assumption: see --memory-bandwidth"};
+    ASSIGN_OR_RETURN(const Isa isa, choose_isa(""));  // of the CPU at hand
+    out.device.activation_bytes = isa == Isa::kAvx512Bf16 ? 2 : 4;
     return out;
   }
   std::string_view name = text;

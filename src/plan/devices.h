@@ -12,11 +12,11 @@ namespace deltad {
 
 struct Device {
   std::string name;
-  int64_t memory = 0;     // bytes
-  double bandwidth = 0;   // bytes a second
-  double operations = 0;  // bf16 multiplications and additions a second, dense; 0: unknown
-  std::string source;     // of these numbers
-  bool cpu = false;
+  int64_t memory = 0;            // bytes
+  double bandwidth = 0;          // bytes a second
+  double operations = 0;         // bf16 multiplications and additions a second, dense; 0: unknown
+  std::string source;            // of these numbers
+  int64_t activation_bytes = 2;  // of a value that enters a linear layer
 };
 
 const std::vector<Device>& known_gpus();

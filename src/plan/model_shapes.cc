@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "io/file_reader.h"
+#include "model/checkpoint.h"
 
 namespace deltad {
 namespace {
@@ -27,11 +28,17 @@ ModelConfig llama3(const char* name, int64_t hidden, int64_t layers, int64_t hea
 Result<ModelConfig> planned_model(const std::string& name) {
   if (name == "8b") return llama3("Llama 3 8B", 4096, 32, 32, 14336);
   if (name == "70b") return llama3("Llama 3 70B", 8192, 80, 64, 28672);
+  if (name.ends_with(".gguf")) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint, Checkpoint::open(name));
+    ModelConfig config = checkpoint->config();
+    config.name = name;
+    return config;
+  }
   const Result<std::string> json = read_file(name + "/config.json");
   if (!json.ok())
-    return invalid_argument(
-        fmt::format("--model '{}': expected 8b, 70b, or a folder with a config.json ({})", name,
-                    json.status().message()));
+    return invalid_argument(fmt::format(
+        "--model '{}': expected 8b, 70b, a folder with a config.json, or a .gguf file ({})", name,
+        json.status().message()));
   auto config = parse_hf_config(*json, "");
   if (!config.ok()) return config.status().in(name);
   config->name = name;

@@ -9,7 +9,8 @@
 namespace deltad {
 
 // "8b" and "70b" are Llama 3's (config.json of meta-llama/Meta-Llama-3-8B and -70B, context of
-// version 3.1); all else is a folder with a config.json, whose weights need not be there.
+// version 3.1); all else is a GGUF file, or a folder with a config.json, whose weights need not be
+// there.
 Result<ModelConfig> planned_model(const std::string& name);
 
 }  // namespace deltad

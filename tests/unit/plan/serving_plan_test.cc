@@ -84,6 +84,13 @@ TEST(ServingPlan, SaysIfTheBaseDoesNotFit) {
   EXPECT_EQ(plan.resident, 0);
 }
 
+TEST(ServingPlan, TakesShapesFromGgufFilesToo) {
+  const ModelConfig folder = *planned_model(DELTAD_GOLDEN "/models/llama");
+  const ModelConfig file = *planned_model(DELTAD_GOLDEN "/gguf/llama-q4_0.gguf");
+  EXPECT_EQ(base_bytes(file), base_bytes(folder));
+  EXPECT_EQ(kv_block_bytes(file), kv_block_bytes(folder));
+}
+
 TEST(ServingPlan, RefusesWhatMakesNoSense) {
   PlanRequest request = seventy(1, 1);
   request.context = 1000000;
