@@ -53,6 +53,13 @@ def test_compose():
     assert int(deltad.stop_grace_period.rstrip("s")) > load_config()["server"]["drain_seconds"]
 
 
+def test_there_are_descriptors_for_all_connections():
+    [config] = documents(ROOT / "config" / "deltad.yaml")
+    unit = re.search(r"^LimitNOFILE=(\d+)$", (ROOT / "config" / "deltad.service").read_text(), re.M)
+    for limit in (int(unit[1]), load(Compose, DOCKER / "compose.yaml").services["deltad"].ulimits["nofile"]):
+        assert limit > 2 * config["server"]["max_connections"]
+
+
 def load_config():
     [config] = documents(DOCKER / "deltad.yaml")
     return config
