@@ -17,7 +17,7 @@ packages=(
 others=(
   unzip clang clang-format clang-tidy
   libgtest-dev libgmock-dev libbenchmark-dev
-  python3 python3-venv python3-pip curl openssl prometheus groff-base
+  python3 python3-venv python3-pip curl openssl nghttp2-client prometheus groff-base
 )
 # Debian 12 has Boost 1.74 as its default and 1.81 beside it; Ubuntu 24.04's default is 1.83. Clang's sanitizer
 # and fuzzer runtimes are a package of their own, named after the compiler's version.

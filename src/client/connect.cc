@@ -5,30 +5,50 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <system_error>
 
 namespace deltad::client {
 
+namespace {
+
+// "HOST:PORT: what: the system's error".
+Status socket_error(const ServerUrl& url, std::string_view what) {
+  // EINPROGRESS: connect's word for it.
+  const bool late = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINPROGRESS;
+  return unavailable(fmt::format("{}: {}: {}", url.host_header(), what,
+                                 late ? "the time is up" : std::generic_category().message(errno)));
+}
+
+// Lets the next call block no longer than the deadline: the kernel counts each call's time anew.
+Status bound(const Socket& socket, const ServerUrl& url, std::string_view what, int option) {
+  const auto left = std::chrono::duration_cast<std::chrono::microseconds>(socket.deadline() -
+                                                                          Clock::real().now());
+  if (left.count() <= 0) {
+    errno = EAGAIN;
+    return socket_error(url, what);
+  }
+  timeval limit{};
+  limit.tv_sec = left.count() / 1'000'000;
+  limit.tv_usec = left.count() % 1'000'000;
+  if (::setsockopt(socket.fd(), SOL_SOCKET, option, &limit, sizeof(limit)) != 0)
+    return socket_error(url, what);
+  return {};
+}
+
+}  // namespace
+
 Socket::~Socket() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-Status socket_error(const ServerUrl& url, std::string_view what) {
-  return unavailable(
-      fmt::format("{}: {}: {}", url.host_header(), what, std::generic_category().message(errno)));
-}
-
-Result<Socket> connect_to(const ServerUrl& url, const SocketAddress& address, double timeout_s) {
-  Socket socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+Result<Socket> connect_to(const ServerUrl& url, const SocketAddress& address, TimePoint deadline) {
+  Socket socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0), deadline);
   if (socket.fd() < 0) return socket_error(url, "no socket");
-  timeval limit{};
-  limit.tv_sec = std::max<time_t>(1, static_cast<time_t>(timeout_s));
-  ::setsockopt(socket.fd(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-  ::setsockopt(socket.fd(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));  // connect's, too
+  RETURN_IF_ERROR(bound(socket, url, "cannot connect", SO_SNDTIMEO));
   const auto* where = reinterpret_cast<const sockaddr*>(&address.storage);
   if (::connect(socket.fd(), where, address.size) != 0) return socket_error(url, "cannot connect");
   return socket;
@@ -36,6 +56,7 @@ Result<Socket> connect_to(const ServerUrl& url, const SocketAddress& address, do
 
 Status send_all(const Socket& socket, const ServerUrl& url, std::string_view bytes) {
   while (!bytes.empty()) {
+    RETURN_IF_ERROR(bound(socket, url, "cannot send", SO_SNDTIMEO));
     const ssize_t n = ::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return socket_error(url, "cannot send");
@@ -44,7 +65,18 @@ Status send_all(const Socket& socket, const ServerUrl& url, std::string_view byt
   return {};
 }
 
+Result<size_t> receive(const Socket& socket, const ServerUrl& url, std::string_view what,
+                       char* buffer, size_t size) {
+  for (;;) {
+    RETURN_IF_ERROR(bound(socket, url, what, SO_RCVTIMEO));
+    const ssize_t n = ::recv(socket.fd(), buffer, size, 0);
+    if (n >= 0) return static_cast<size_t>(n);
+    if (errno != EINTR) return socket_error(url, what);
+  }
+}
+
 Result<SocketAddress> find_server(const ServerUrl& url, double timeout_s) {
+  const TimePoint deadline = Clock::real().now() + from_seconds(timeout_s);
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -58,7 +90,7 @@ Result<SocketAddress> find_server(const ServerUrl& url, double timeout_s) {
     SocketAddress address;
     std::memcpy(&address.storage, entry->ai_addr, entry->ai_addrlen);
     address.size = entry->ai_addrlen;
-    status = connect_to(url, address, timeout_s).status();
+    status = connect_to(url, address, deadline).status();
     if (status.ok()) return address;
   }
   return status;

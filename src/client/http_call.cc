@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <optional>
 #include <utility>
 
@@ -21,19 +20,12 @@ std::string request_text(const ServerUrl& url, const HttpCall& call) {
   return text + "\r\n" + call.body;
 }
 
-Result<size_t> receive(const Socket& socket, const ServerUrl& url, char* buffer, size_t size) {
-  for (;;) {
-    const ssize_t n = ::recv(socket.fd(), buffer, size, 0);
-    if (n >= 0) return static_cast<size_t>(n);
-    if (errno != EINTR) return socket_error(url, "no answer");
-  }
-}
-
 }  // namespace
 
 Result<HttpAnswer> call(const ServerUrl& url, const SocketAddress& address, const HttpCall& call,
                         double timeout_s) {
-  ASSIGN_OR_RETURN(const Socket socket, connect_to(url, address, timeout_s));
+  ASSIGN_OR_RETURN(const Socket socket,
+                   connect_to(url, address, Clock::real().now() + from_seconds(timeout_s)));
   std::optional<TlsSession> tls;
   if (url.tls) {
     ASSIGN_OR_RETURN(TlsSession session, TlsSession::open(socket, url, call.tls));
@@ -45,8 +37,9 @@ Result<HttpAnswer> call(const ServerUrl& url, const SocketAddress& address, cons
   HttpAnswer answer;
   char buffer[16384];
   while (!response.complete()) {
-    ASSIGN_OR_RETURN(const size_t n, tls ? tls->receive(buffer, sizeof(buffer))
-                                         : receive(socket, url, buffer, sizeof(buffer)));
+    ASSIGN_OR_RETURN(const size_t n,
+                     tls ? tls->receive(buffer, sizeof(buffer))
+                         : receive(socket, url, "no answer", buffer, sizeof(buffer)));
     const Status status = n == 0 ? response.closed() : response.push({buffer, n}, &answer.body);
     RETURN_IF_ERROR(status.in(url.host_header()));
   }

@@ -24,7 +24,7 @@ struct HttpAnswer {
 };
 
 // An answer with any status is an answer; kUnavailable or kInvalidArgument (not HTTP, options of
-// TLS) if there is none. timeout_s: without any progress.
+// TLS) if there is none. timeout_s: from the connection to the answer's end.
 Result<HttpAnswer> call(const ServerUrl& url, const SocketAddress& address, const HttpCall& call,
                         double timeout_s);
 

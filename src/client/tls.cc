@@ -5,8 +5,6 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
-#include <cerrno>
-
 namespace deltad::client {
 namespace {
 
@@ -17,30 +15,34 @@ std::string openssl_reason() {
   return reason != nullptr ? reason : "unknown";
 }
 
-Status unusable(const std::string& file) {
-  return invalid_argument(fmt::format("{}: {}; PEM was expected", file, openssl_reason()));
+Status unusable(const std::string& file, const char* expected) {
+  return invalid_argument(fmt::format("{}: {}; {} was expected", file, openssl_reason(), expected));
 }
+
+// OpenSSL's own would ask at the terminal.
+int no_password(char*, int, int, void*) { return -1; }
 
 using Context = std::unique_ptr<SSL_CTX, decltype(&::SSL_CTX_free)>;
 
 Result<Context> make_context(const TlsOptions& options) {
   Context context(::SSL_CTX_new(::TLS_client_method()), &::SSL_CTX_free);
   if (context == nullptr) return internal_error("no TLS: " + openssl_reason());
+  ::SSL_CTX_set_default_passwd_cb(context.get(), no_password);
   ::SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
   if (options.check_server) {
     ::SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
     if (options.authorities.empty())
       ::SSL_CTX_set_default_verify_paths(context.get());
     else if (::SSL_CTX_load_verify_file(context.get(), options.authorities.c_str()) != 1)
-      return unusable(options.authorities);
+      return unusable(options.authorities, "PEM");
   }
   if (options.certificate.empty() != options.key.empty())
     return invalid_argument("a client's certificate and its key must be given together");
   if (!options.certificate.empty()) {
     if (::SSL_CTX_use_certificate_chain_file(context.get(), options.certificate.c_str()) != 1)
-      return unusable(options.certificate);
+      return unusable(options.certificate, "a certificate in PEM");
     if (::SSL_CTX_use_PrivateKey_file(context.get(), options.key.c_str(), SSL_FILETYPE_PEM) != 1)
-      return unusable(options.key);
+      return unusable(options.key, "a private key in PEM without a password");
   }
   return context;
 }
@@ -120,10 +122,7 @@ Status TlsSession::advance(int result, const char* what) {
   if (error != SSL_ERROR_WANT_READ)
     return unavailable(fmt::format("{}: {}: {}", url_->host_header(), what, openssl_reason()));
   char buffer[16384];
-  ssize_t n;
-  do n = ::recv(socket_->fd(), buffer, sizeof(buffer), 0);
-  while (n < 0 && errno == EINTR);
-  if (n < 0) return socket_error(*url_, what);
+  ASSIGN_OR_RETURN(const size_t n, client::receive(*socket_, *url_, what, buffer, sizeof(buffer)));
   if (n == 0)
     return unavailable(fmt::format("{}: {}: the connection was cut", url_->host_header(), what));
   ::BIO_write(::SSL_get_rbio(session_.get()), buffer, static_cast<int>(n));

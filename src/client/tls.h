@@ -1,5 +1,6 @@
 // TLS of a connection to a server, seen from the client: whose certificates are believed, and which
-// one is shown. Everything blocks as the socket does. Any thread; a session is one thread's.
+// one is shown. Everything blocks as the socket does, until its
+// deadline. Any thread; a session is one thread's.
 #pragma once
 
 #include <openssl/types.h>
@@ -16,7 +17,7 @@ namespace deltad::client {
 
 struct TlsOptions {
   std::string authorities;       // PEM file; "": those of the system
-  std::string certificate, key;  // PEM files, for servers that ask for a client's; "": none
+  std::string certificate, key;  // PEM files, the key without a password; "": none is shown
   bool check_server = true;      // false: whoever answers is believed
 };
 

@@ -11,7 +11,7 @@ namespace deltad {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr double kTimeout = 600;  // seconds a server may be silent
+constexpr double kTimeout = 600;  // seconds until an answer is whole
 
 }  // namespace
 

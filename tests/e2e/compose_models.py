@@ -57,6 +57,7 @@ class Global(Strict):
 
 class Prometheus(Strict):
     global_: Annotated[Global, Field(alias="global")]
+    rule_files: list[str]
     scrape_configs: list[Scrape]
 
 

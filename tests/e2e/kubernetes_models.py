@@ -245,6 +245,7 @@ class MetricsEndpoint(Strict):
 
 
 class PodMonitorSpec(Strict):
+    jobLabel: LabelKey
     selector: Selector
     podMetricsEndpoints: list[MetricsEndpoint]
 
@@ -254,6 +255,39 @@ class PodMonitor(Strict):
     kind: Literal["PodMonitor"]
     metadata: Meta
     spec: PodMonitorSpec
+
+
+class AlertLabels(Strict):
+    severity: Literal["page", "ticket"]
+
+
+class Annotations(Strict):
+    summary: str
+    description: str
+
+
+class Rule(Strict):
+    alert: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Za-z]+$")]
+    expr: str
+    for_: Annotated[Duration, Field(alias="for")] = "0s"
+    labels: AlertLabels
+    annotations: Annotations
+
+
+class RuleGroup(Strict):
+    name: str
+    rules: list[Rule]
+
+
+class PrometheusRuleSpec(Strict):
+    groups: list[RuleGroup]
+
+
+class PrometheusRule(Strict):
+    apiVersion: Literal["monitoring.coreos.com/v1"]
+    kind: Literal["PrometheusRule"]
+    metadata: Meta
+    spec: PrometheusRuleSpec
 
 
 class PortNumber(Strict):
@@ -364,5 +398,6 @@ class Kustomization(Strict):
 
 
 RESOURCE = TypeAdapter(Annotated[
-    Deployment | Service | ConfigMap | PersistentVolumeClaim | PodDisruptionBudget | PodMonitor | InferencePool | Gateway | HTTPRoute,
+    Deployment | Service | ConfigMap | PersistentVolumeClaim | PodDisruptionBudget | PodMonitor | PrometheusRule | InferencePool | Gateway |
+    HTTPRoute,
     Field(discriminator="kind")])

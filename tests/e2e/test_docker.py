@@ -24,8 +24,8 @@ def load(model, file):
     return model.model_validate(document)
 
 
-@pytest.mark.skipif(not HADOLINT, reason="no hadolint here (scripts/requirements.txt)")
 def test_dockerfile_is_clean():
+    assert HADOLINT, "no hadolint: scripts/setup installs it (scripts/requirements.txt)"
     result = subprocess.run([HADOLINT, DOCKER / "Dockerfile"], capture_output=True, text=True, timeout=60)
     assert (result.returncode, result.stdout) == (0, "")
 
@@ -51,6 +51,13 @@ def test_compose():
     published = [p.split(":")[1] for service in compose.services.values() for p in service.ports]
     assert len(set(published)) == len(published), "two services on one port of the machine"
     assert int(deltad.stop_grace_period.rstrip("s")) > load_config()["server"]["drain_seconds"]
+
+
+def test_there_are_descriptors_for_all_connections():
+    [config] = documents(ROOT / "config" / "deltad.yaml")
+    unit = re.search(r"^LimitNOFILE=(\d+)$", (ROOT / "config" / "deltad.service").read_text(), re.M)
+    for limit in (int(unit[1]), load(Compose, DOCKER / "compose.yaml").services["deltad"].ulimits["nofile"]):
+        assert limit > 2 * config["server"]["max_connections"]
 
 
 def load_config():
@@ -127,11 +134,25 @@ def test_every_query_finds_its_metric(expression, shown):
             assert label in shown[name], f"{name} has no label {label}"
 
 
-@pytest.mark.skipif(not shutil.which("promtool"), reason="no promtool here")
+def mounted_for_prometheus(folder: pathlib.Path) -> pathlib.Path:
+    """What the Prometheus of Compose finds in /etc/prometheus."""
+    for volume in load(Compose, DOCKER / "compose.yaml").services["prometheus"].volumes:
+        source, inside, *_ = volume.split(":")
+        if inside.startswith("/etc/prometheus/"):
+            shutil.copy(DOCKER / source, folder / pathlib.Path(inside).name)
+    return folder
+
+
+def test_prometheus_has_the_alerts(tmp_path):
+    rule_files = load(Prometheus, DOCKER / "prometheus" / "prometheus.yaml").rule_files
+    there = mounted_for_prometheus(tmp_path)
+    assert [(there / name).read_text() for name in rule_files] == [(ROOT / "config" / "alerts.yaml").read_text()]
+
+
 def test_promtool_reads_the_queries_and_the_config(tmp_path):
     rules = [{"record": f"panel:{i}", "expr": e.replace("$__rate_interval", "1m").replace("$instance", ".*")} for i, e in enumerate(EXPRESSIONS)]
     file = tmp_path / "rules.yaml"
     file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
-    for command in (["check", "rules", file], ["check", "config", DOCKER / "prometheus" / "prometheus.yaml"]):
+    for command in (["check", "rules", file], ["check", "config", mounted_for_prometheus(tmp_path) / "prometheus.yaml"]):
         result = subprocess.run(["promtool", *command], capture_output=True, text=True, timeout=60)
         assert result.returncode == 0, result.stdout + result.stderr

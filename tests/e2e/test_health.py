@@ -1,7 +1,12 @@
 """deltactl health, by whose exit code a container is called healthy."""
+import contextlib
 import http.server
 import json
+import socket
+import ssl
 import threading
+
+import pytest
 
 from conftest import ctl, free_port
 
@@ -42,3 +47,44 @@ def test_a_server_that_is_not_ready_is_alive_only():
         assert result.returncode == 1 and "/ready with 503: the server is shutting down" in result.stderr
         assert ctl("health", "--server", url, "--live").stdout == "alive\n"
         server.shutdown()
+
+
+@contextlib.contextmanager
+def trickling(context=None):
+    """The port of a server whose answer goes on for ever, a byte at a time."""
+    over = threading.Event()
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                with contextlib.suppress(OSError):
+                    connection = context.wrap_socket(connection, server_side=True) if context else connection
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+                    while not over.wait(0.05):
+                        connection.sendall(b"x")
+                connection.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield listening.getsockname()[1]
+    finally:
+        over.set()
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        listening.close()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_server_that_trickles_is_not_waited_for(tls, pki):
+    """The timeout is of the whole call, not of each byte."""
+    context = None
+    if tls:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(pki / "one.pem", pki / "one.key")
+    with trickling(context) as port:
+        url = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
+        result = ctl("health", "--server", url, "--timeout", "0.5", *(["--cacert", pki / "ca.pem"] if tls else []), check=False)
+    assert result.returncode == 1 and "no answer: the time is up" in result.stderr, result

@@ -132,6 +132,22 @@ def test_the_config_map_is_the_config():
     assert resources("h100x8")["ConfigMap"].data["deltad.yaml"] == (ROOT / "config" / "h100x8.yaml").read_text()
 
 
+def test_the_rules_are_the_alerts():
+    [rule] = [r for r in kustomize.build(FOLDER / "cpu") if r["kind"] == "PrometheusRule"]
+    [alerts] = documents(ROOT / "config" / "alerts.yaml")
+    assert rule["spec"] == alerts
+
+
+def test_the_alerts_look_for_the_job_that_is_scraped(overlay):
+    """Of a job by another name nobody would hear that it is gone."""
+    [alerts] = documents(ROOT / "config" / "alerts.yaml")
+    wanted = set(re.findall(r'job="([^"]*)"', json.dumps([r["expr"] for g in alerts["groups"] for r in g["rules"]]).replace('\\"', '"')))
+    [compose] = documents(ROOT / "docker" / "prometheus" / "prometheus.yaml")
+    assert wanted == {job["job_name"] for job in compose["scrape_configs"]}
+    labels = overlay["Deployment"].spec.template.metadata.labels
+    assert wanted == {labels[overlay["PodMonitor"].spec.jobLabel]}
+
+
 @pytest.mark.parametrize("which", [*OVERLAYS, "image"])
 def test_deltad_takes_the_config(which, tmp_path):
     text = (ROOT / "docker" / "deltad.yaml").read_text() if which == "image" else resources(which)["ConfigMap"].data["deltad.yaml"]

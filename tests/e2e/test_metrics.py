@@ -136,6 +136,13 @@ def test_alert_rules():
         assert result.returncode == 0, result
 
 
+def test_every_alert_is_tested():
+    text = (ROOT / "tests" / "e2e" / "alerts_test.yaml").read_text()
+    tested = set(re.findall(r"\bDeltad[A-Z]\w+", text))
+    groups = yaml.safe_load((ROOT / "config" / "alerts.yaml").read_text())["groups"]
+    assert {rule["alert"] for group in groups for rule in group["rules"]} == tested
+
+
 def test_alerts_name_metrics_that_exist(tmp_path):
     config = tmp_path / "deltad.yaml"
     config.write_text("tracing: {endpoint: 'http://127.0.0.1:9/v1/traces', ratio: 0}\n")

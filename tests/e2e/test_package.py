@@ -1,13 +1,11 @@
 """The Debian package: built by CPack, with the programs, their manual pages, the config as a conffile, the unit, and its libraries as
 dependencies; completion as bash does it."""
-import shutil
 import subprocess
 
 import pytest
 from conftest import BUILD, ROOT
 
 
-@pytest.mark.skipif(shutil.which("dpkg-shlibdeps") is None, reason="needs dpkg-dev")
 def test_contents_and_dependencies(tmp_path):
     subprocess.run(["cpack", "--config", str(BUILD / "CPackConfig.cmake"), "-G", "DEB", "-B", str(tmp_path)], check=True,
                    capture_output=True)
@@ -26,6 +24,31 @@ def test_contents_and_dependencies(tmp_path):
     for name in ("postinst", "prerm", "postrm"):
         assert (scripts / name).stat().st_mode & 0o111 == 0o111
         subprocess.run(["sh", "-n", scripts / name], check=True)
+
+
+SYSTEMCTL = """#!/bin/sh
+echo "$@" >> {log}
+# A start of the unit lasts until it is ready, which an upgrade must not wait for.
+case "$1" in try-restart|restart|start) exec sleep 1000;; esac
+exit 1
+"""
+
+
+@pytest.mark.parametrize("script, arguments, asked", [
+    ("postinst", ["configure", "0.1"], ["daemon-reload", "--no-block try-restart deltad.service"]),
+    ("postinst", ["configure", ""], ["daemon-reload"]),
+    ("prerm", ["remove"], ["disable --now deltad.service"]),
+    ("prerm", ["upgrade", "0.2"], []),
+    ("postrm", ["remove"], ["daemon-reload"]),
+])
+def test_scripts_neither_wait_for_the_service_nor_fail_with_it(tmp_path, script, arguments, asked):
+    log, systemctl, copy = tmp_path / "log", tmp_path / "systemctl", tmp_path / script
+    log.touch()
+    systemctl.write_text(SYSTEMCTL.format(log=log))
+    systemctl.chmod(0o755)
+    copy.write_text((ROOT / "cmake" / "package" / script).read_text().replace("/run/systemd/system", str(tmp_path)))
+    subprocess.run(["sh", copy, *arguments], check=True, timeout=60, env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert log.read_text().splitlines() == asked
 
 
 @pytest.mark.parametrize("page, words", [

@@ -192,6 +192,10 @@ def test_deltactl_over_tls(pki, tmp_path):
         assert "127.0.0.1" in refused("variants", "list", "--server", admin, *believed, *stranger)
         assert "client.key: " in refused("variants", "list", "--server", admin, *believed, "--cert", pki / "client.key", "--key", pki / "client.pem")
 
+        openssl("ec", "-in", pki / "client.key", "-aes256", "-passout", "pass:x", "-out", tmp_path / "locked.key")
+        said = refused("variants", "list", "--server", admin, *believed, "--cert", pki / "client.pem", "--key", tmp_path / "locked.key")
+        assert "locked.key: " in said and "a private key in PEM without a password was expected" in said and "pass phrase" not in said, said
+
         questions = tmp_path / "questions.jsonl"
         questions.write_text('{"prompt": "a", "answer": "b"}\n')
         done = ctl("eval", "--url", url, *believed, "--model", "llama", "--questions", questions, "--max-tokens", "2", "--json")

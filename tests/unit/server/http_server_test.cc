@@ -324,7 +324,7 @@ TEST_F(HttpServerTest, SmugglingIsRefusedAndTheConnectionClosed) {
     RawClient client(server_->port());
     ASSERT_TRUE(client.send("POST /echo HTTP/1.1\r\nHost: x\r\n" + headers + rest));
     EXPECT_TRUE(client.read_to_end()) << headers;
-    EXPECT_EQ(client.received().substr(0, 10), "HTTP/1.1 4") << headers;
+    EXPECT_EQ(client.received().substr(0, 13), "HTTP/1.1 400 ") << headers;
     EXPECT_EQ(client.received().find("HTTP/1.1", 1), std::string::npos) << headers;
     EXPECT_NE(client.received().find("Connection: close"), std::string::npos) << headers;
   }
