@@ -327,18 +327,22 @@ void Daemon::drain() {
   observer_.metrics().set_draining();
   notifier_.stopping("draining");
   const TimePoint deadline = Clock::real().now() + from_seconds(config_.drain_seconds);
-  api_.readiness().set_not_ready("The server is shutting down.");
-  admin_api_.readiness().set_not_ready("The server is shutting down.");
+  api_.readiness().close("The server is shutting down.");
+  admin_api_.readiness().close("The server is shutting down.");
   update_health();
-  http_->drain();
+  for (const auto& server : {&http_, &admin_http_})
+    if (*server) (*server)->drain();
   if (watcher_) watcher_->stop();
   if (pool_) pool_->stop();
   router_->shutdown(deadline);
   // Cancelled requests still get their last words.
-  http_->wait_idle(std::max(deadline, Clock::real().now() + std::chrono::seconds(1)));
-  if (grpc_) grpc_->wait_idle(std::max(deadline, Clock::real().now() + std::chrono::seconds(1)));
-  http_->stop();
-  if (admin_http_) admin_http_->stop();
+  const TimePoint last = std::max(deadline, Clock::real().now() + std::chrono::seconds(1));
+  for (const auto& server : {&http_, &admin_http_})
+    if (*server) (*server)->wait_idle(last);
+  for (const auto& server : {&grpc_, &admin_grpc_})
+    if (*server) (*server)->wait_idle(last);
+  for (const auto& server : {&http_, &admin_http_})
+    if (*server) (*server)->stop();
   for (const auto& server : {&grpc_, &admin_grpc_})
     if (*server) (*server)->stop();
 }
