@@ -126,6 +126,11 @@ Status read_config(std::string_view yaml, const std::string& file, Config* confi
     if (std::find(fresh.api_keys.begin(), fresh.api_keys.end(), key) != fresh.api_keys.end())
       return invalid_argument(fmt::format(
           "{}: key 'server.admin.api_keys': a key of server.api_keys must not open it too", file));
+  if (!(fresh.grpc_listen.empty() && fresh.grpc_admin_listen.empty()) &&
+      fresh.grpc_memory < 2 * fresh.http.body_bytes)
+    return invalid_argument(fmt::format(
+        "{}: key 'server.grpc.memory': expected at least twice server.max_body, {} bytes", file,
+        2 * fresh.http.body_bytes));
   if (!fresh.pool.folder.empty() && fresh.pool.pool.budget == 0)
     return invalid_argument(fmt::format(
         "{}: key 'adapter_pool.folder': give adapter_pool.budget too, a size such as 64MiB", file));

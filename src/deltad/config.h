@@ -34,6 +34,8 @@ struct Config {
   std::string admin_listen;           // "": no admin API
   std::vector<std::string> admin_api_keys;
   std::string grpc_listen, grpc_admin_listen;  // "": no gRPC there
+  int grpc_streams = 1024;                     // calls at once on a connection
+  size_t grpc_memory = 128u << 20;             // of a listener, for what arrives
   TlsFiles tls;                                // of the listener
   TlsFiles admin_tls;                          // of the admin listener; empty: as the other
   std::string keys_file;                       // of hashed API keys; "": none

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <utility>
+
 #include "deltad/config.h"
 
 namespace deltad {
@@ -43,9 +45,12 @@ std::string describe(const Config& config) {
     out += fmt::format(
         "admin:     {}, {}\n", config.admin_listen,
         config.admin_api_keys.empty() && config.keys_file.empty() ? "open" : "with a key");
-  if (!config.grpc_listen.empty()) out += fmt::format("grpc:      {}\n", config.grpc_listen);
-  if (!config.grpc_admin_listen.empty())
-    out += fmt::format("grpc:      {}, the admin API\n", config.grpc_admin_listen);
+  for (const auto& [listen, what] : {std::pair{&config.grpc_listen, ""},
+                                     std::pair{&config.grpc_admin_listen, ", the admin API"}})
+    if (!listen->empty())
+      out += fmt::format(
+          "grpc:      {}{}, {} calls at once on a connection, {} bytes for what arrives\n", *listen,
+          what, config.grpc_streams, config.grpc_memory);
   out += fmt::format("cpu:       threads {}, instruction set {}\n",
                      count_or(config.cpu.threads, "one a core"),
                      config.cpu.isa.empty() ? "the best there is" : config.cpu.isa);

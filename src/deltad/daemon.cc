@@ -98,18 +98,9 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config,
   }
   std::unique_ptr<Daemon> daemon(new Daemon(config, std::move(access), std::move(spans)));
   RETURN_IF_ERROR(daemon->open_certificates());
-  ASSIGN_OR_RETURN(daemon->http_,
-                   HttpServer::start(config.http, daemon->api_, daemon->certificates_.get()));
-  log_info("listening on {}", daemon->http_->address());
-  if (!config.admin_listen.empty()) {
-    HttpOptions admin = config.http;
-    admin.listen = config.admin_listen;
-    admin.threads = 1;
-    ASSIGN_OR_RETURN(daemon->admin_http_, HttpServer::start(admin, daemon->admin_api_,
-                                                            daemon->admin_certificates_.get()));
-    log_info("admin API on {}", daemon->admin_http_->address());
-  }
-  RETURN_IF_ERROR(daemon->start_grpc());
+  const Connections connections = daemon->divide_connections();
+  RETURN_IF_ERROR(daemon->start_http(connections));
+  RETURN_IF_ERROR(daemon->start_grpc(connections));
   RETURN_IF_ERROR(daemon->poll_files());
   daemon->loader_ = std::thread([self = daemon.get(), on_failure = std::move(on_failure)] {
     const Status status = self->load();
@@ -140,8 +131,45 @@ Daemon::~Daemon() {
     if (*server) (*server)->stop();
 }
 
-Status Daemon::start_grpc() {
+// So that they leave descriptors for all else.
+Connections Daemon::divide_connections() const {
+  const size_t limit = raise_descriptor_limit();
+  const int listeners = config_.grpc_listen.empty() ? 1 : 2;
+  const int admins = !config_.admin_listen.empty() + !config_.grpc_admin_listen.empty();
+  const size_t wanted = config_.http.connections;
+  const Connections connections = divide_descriptors(limit, wanted, listeners, admins);
+  if (connections.listener < wanted)
+    log_warning(
+        "server.max_connections is {}, but {} file descriptors are enough for {} on a listener: "
+        "set "
+        "the limit (ulimit -n, LimitNOFILE=, --ulimit nofile=) to {}, or server.max_connections "
+        "lower",
+        wanted, limit, connections.listener, descriptors_for(wanted, listeners, admins));
+  return connections;
+}
+
+Status Daemon::start_http(const Connections& connections) {
+  HttpOptions options = config_.http;
+  options.connections = connections.listener;
+  ASSIGN_OR_RETURN(http_, HttpServer::start(options, api_, certificates_.get()));
+  log_info("listening on {}", http_->address());
+  if (config_.admin_listen.empty()) return Status();
+  options.listen = config_.admin_listen;
+  options.threads = 1;
+  options.connections = connections.admin;
+  ASSIGN_OR_RETURN(admin_http_, HttpServer::start(options, admin_api_, admin_certificates_.get()));
+  log_info("admin API on {}", admin_http_->address());
+  return Status();
+}
+
+Status Daemon::start_grpc(const Connections& connections) {
   GrpcOptions options;
+  options.connections = connections.listener;
+  options.connections_per_address = config_.http.connections_per_address;
+  options.streams = config_.grpc_streams;
+  options.memory_bytes = config_.grpc_memory;
+  options.idle_timeout = config_.http.idle_timeout;
+  options.handshake_timeout = config_.http.header_timeout;
   options.threads = config_.http.threads;
   options.real_time = config_.http.real_time;
   options.message_bytes = config_.http.body_bytes;
@@ -156,6 +184,7 @@ Status Daemon::start_grpc() {
   if (!config_.grpc_admin_listen.empty()) {
     options.listen = config_.grpc_admin_listen;
     options.threads = 1;
+    options.connections = connections.admin;
     ASSIGN_OR_RETURN(admin_grpc_,
                      GrpcServer::start(options, GrpcRole::kAdmin, *access_, observer_,
                                        admin_api_.readiness(), admin_certificates_.get()));
@@ -327,18 +356,22 @@ void Daemon::drain() {
   observer_.metrics().set_draining();
   notifier_.stopping("draining");
   const TimePoint deadline = Clock::real().now() + from_seconds(config_.drain_seconds);
-  api_.readiness().set_not_ready("The server is shutting down.");
-  admin_api_.readiness().set_not_ready("The server is shutting down.");
+  api_.readiness().close("The server is shutting down.");
+  admin_api_.readiness().close("The server is shutting down.");
   update_health();
-  http_->drain();
+  for (const auto& server : {&http_, &admin_http_})
+    if (*server) (*server)->drain();
   if (watcher_) watcher_->stop();
   if (pool_) pool_->stop();
   router_->shutdown(deadline);
   // Cancelled requests still get their last words.
-  http_->wait_idle(std::max(deadline, Clock::real().now() + std::chrono::seconds(1)));
-  if (grpc_) grpc_->wait_idle(std::max(deadline, Clock::real().now() + std::chrono::seconds(1)));
-  http_->stop();
-  if (admin_http_) admin_http_->stop();
+  const TimePoint last = std::max(deadline, Clock::real().now() + std::chrono::seconds(1));
+  for (const auto& server : {&http_, &admin_http_})
+    if (*server) (*server)->wait_idle(last);
+  for (const auto& server : {&grpc_, &admin_grpc_})
+    if (*server) (*server)->wait_idle(last);
+  for (const auto& server : {&http_, &admin_http_})
+    if (*server) (*server)->stop();
   for (const auto& server : {&grpc_, &admin_grpc_})
     if (*server) (*server)->stop();
 }

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "deltad/config.h"
+#include "deltad/descriptors.h"
 #include "deltad/engine_watchdog.h"
 #include "deltad/heartbeat.h"
 #include "deltad/service_notifier.h"
@@ -46,7 +47,9 @@ class Daemon {
 
  private:
   Daemon(const Config& config, std::unique_ptr<Access> access, std::unique_ptr<SpanExporter> spans);
-  Status start_grpc();
+  Connections divide_connections() const;
+  Status start_http(const Connections& connections);
+  Status start_grpc(const Connections& connections);
   void update_health();
   Status load();
   void load_pinned();

@@ -78,6 +78,10 @@ const std::vector<Key>& grpc_keys() {
   static const std::vector<Key> keys = {
       {"listen", "PORT or ADDRESS:PORT", set_other_listen<&Config::grpc_listen>},
       {"admin_listen", "PORT or ADDRESS:PORT", set_other_listen<&Config::grpc_admin_listen>},
+      {"max_streams", "a whole number from 1 to 1000000",
+       whole([](Config& c) -> int& { return c.grpc_streams; }, 1, 1000000)},
+      {"memory", "a size such as 128MiB",
+       bytes([](Config& c) -> size_t& { return c.grpc_memory; }, "")},
   };
   return keys;
 }

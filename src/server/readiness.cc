@@ -9,11 +9,12 @@ void Readiness::set_ready(const Serving& serving) { set_loaded(serving, ""); }
 void Readiness::set_loaded(const Serving& serving, std::string reason) {
   MutexLock lock(mutex_);
   serving_ = serving;
-  reason_ = std::move(reason);
+  if (!closed_) reason_ = std::move(reason);
 }
 
-void Readiness::set_not_ready(std::string reason) {
+void Readiness::close(std::string reason) {
   MutexLock lock(mutex_);
+  closed_ = true;
   reason_ = std::move(reason);
 }
 

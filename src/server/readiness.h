@@ -21,9 +21,9 @@ class Readiness {
   void set_ready(const Serving& serving) EXCLUDES(mutex_);
   // The model is loaded, but requests are not taken yet.
   void set_loaded(const Serving& serving, std::string reason) EXCLUDES(mutex_);
-  // From now on new requests get a 503 with this reason ("The model is being loaded.", "The server
-  // is shutting down."). Those that run go on.
-  void set_not_ready(std::string reason) EXCLUDES(mutex_);
+  // From now on new requests get a 503 with this reason ("The server is shutting down."), whatever
+  // is set later: a model that is loaded then changes nothing. Those that run go on.
+  void close(std::string reason) EXCLUDES(mutex_);
 
   // An error if requests are not taken; *serving is set as soon as the model is loaded.
   ApiError check(Serving* serving) const EXCLUDES(mutex_);
@@ -33,6 +33,7 @@ class Readiness {
   mutable Mutex mutex_;
   std::optional<Serving> serving_ GUARDED_BY(mutex_);  // from the first set_…() with one on
   std::string reason_ GUARDED_BY(mutex_) = "The model is being loaded.";  // "": requests are taken
+  bool closed_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace deltad

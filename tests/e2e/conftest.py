@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pathlib
+import resource
 import signal
 import socket
 import subprocess
@@ -37,14 +38,15 @@ def free_port() -> int:
 class Server:
     """A running deltad."""
 
-    def __init__(self, arguments, log: pathlib.Path, env=None):
+    def __init__(self, arguments, log: pathlib.Path, env=None, descriptors=None):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log_path = log
         self.log_file = open(log, "w")
         self.process = subprocess.Popen(
             [str(BUILD / "deltad"), "--listen", f"127.0.0.1:{self.port}", *map(str, arguments)],
-            stderr=self.log_file, stdout=self.log_file, env={**os.environ, **(env or {})})
+            stderr=self.log_file, stdout=self.log_file, env={**os.environ, **(env or {})},
+            preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, descriptors)) if descriptors else None)
 
     def log(self) -> str:
         return self.log_path.read_text(errors="replace")
@@ -111,9 +113,9 @@ class Server:
 
 
 @contextlib.contextmanager
-def running(arguments, folder: pathlib.Path, ready: bool = True, env=None):
-    """A deltad for one test; whatever happens it is stopped, and it must have ended well."""
-    server = Server(arguments, folder / "deltad.log", env)
+def running(arguments, folder: pathlib.Path, ready: bool = True, env=None, descriptors=None):
+    """A deltad for one test; whatever happens it is stopped, and it must have ended well. descriptors: its soft and hard limit."""
+    server = Server(arguments, folder / "deltad.log", env, descriptors)
     try:
         yield server.wait_ready() if ready else server
     except BaseException:

@@ -20,12 +20,19 @@
 namespace deltad {
 
 struct GrpcOptions {
-  std::string listen;               // host:port, [v6]:port; port 0: any free one
-  int threads = 2;                  // that parse, tokenize and format
-  bool real_time = true;            // before all ordinary threads, where the system permits it
-  size_t message_bytes = 8u << 20;  // of a request; more: RESOURCE_EXHAUSTED
-  size_t stream_bytes = 1u << 20;   // of a stream, made but not read: then it ends
-  Duration write_timeout = std::chrono::seconds(60);  // of a stream, without any progress
+  std::string listen;                  // host:port, [v6]:port; port 0: any free one
+  int threads = 2;                     // that parse, tokenize and format
+  bool real_time = true;               // before all ordinary threads, where the system permits it
+  size_t connections = 16384;          // beyond it: closed
+  size_t connections_per_address = 0;  // 0: as many as there may be; beyond it: closed
+  int streams = 1024;                  // calls at once on one connection; more wait at the client
+  size_t memory_bytes = 128u << 20;    // of connections and of messages that arrive
+  size_t message_bytes = 8u << 20;     // of a request; more: RESOURCE_EXHAUSTED
+  size_t stream_bytes = 1u << 20;      // of a stream, made but not read: then it ends
+  Duration write_timeout = std::chrono::seconds(60);      // of a stream, without any progress
+  Duration idle_timeout = std::chrono::seconds(120);      // of a connection without calls
+  Duration handshake_timeout = std::chrono::seconds(10);  // TLS, and the first words of HTTP/2
+  Duration reflection_time = std::chrono::seconds(10);    // of a stream of reflection
 };
 
 enum class GrpcRole { kInference, kAdmin };

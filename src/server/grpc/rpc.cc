@@ -3,7 +3,9 @@
 #include <grpcpp/server_context.h>
 
 #include <algorithm>
+#include <exception>
 
+#include "base/log.h"
 #include "server/access/access.h"
 #include "server/openai/ids.h"
 
@@ -85,6 +87,23 @@ void Rpc::start_timer(double request_seconds) {
       deadline_, [self = shared_from_this()] { self->post([self] { self->expired(); }); });
 }
 
+void Rpc::post(std::function<void()> work) {
+  line_->post([self = shared_from_this(), work = std::move(work)] {
+    try {
+      work();
+    } catch (const std::exception& e) {
+      self->broken(e.what());
+    }
+  });
+}
+
+// A fault of ours. Whoever makes the answer is told, too.
+void Rpc::broken(const char* what) {
+  log_error("work of a gRPC call failed: {}", what);
+  const ApiError error = api_error(500, "The request could not be served.");
+  on_disconnect_ ? cut(error) : fail(error);
+}
+
 void Rpc::prepare(size_t bytes, std::function<void()> work, std::function<void()> after) {
   auto self = shared_from_this();
   if (bytes <= kLargeRequest) {
@@ -95,7 +114,11 @@ void Rpc::prepare(size_t bytes, std::function<void()> work, std::function<void()
     return;
   }
   home_->aside.post([self, work = std::move(work), after = std::move(after)]() mutable {
-    work();
+    try {
+      work();
+    } catch (const std::exception& e) {
+      return self->post([self, what = std::string(e.what())] { self->broken(what.c_str()); });
+    }
     self->post(std::move(after));
   });
 }

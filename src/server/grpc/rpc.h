@@ -42,9 +42,10 @@ class Rpc : public std::enable_shared_from_this<Rpc> {
   const std::shared_ptr<const Caller>& caller() const { return caller_; }
   std::shared_ptr<Admission> take_admission() { return std::move(admission_); }
 
-  void post(std::function<void()> work) { line_->post(std::move(work)); }  // any thread
-  // Work in proportion to `bytes`, then `after`: beside the other calls if it may take long. Any
-  // thread.
+  // Any thread. Work that throws ends the call with INTERNAL.
+  void post(std::function<void()> work);
+  // Work in proportion to `bytes`, then `after`: beside the other calls if it may take long. If the
+  // work throws, the call ends with INTERNAL. Any thread.
   void prepare(size_t bytes, std::function<void()> work, std::function<void()> after);
 
   // On the line. One of the handlers is called once, if that comes before the answer is complete;
@@ -73,6 +74,7 @@ class Rpc : public std::enable_shared_from_this<Rpc> {
   ApiError admit(Serving* serving);
   void start_timer(double request_seconds);
   void send_now(const ApiError& error);
+  void broken(const char* what);
   void left();
   void expired();
   void end(grpc::StatusCode code);

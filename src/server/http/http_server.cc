@@ -14,6 +14,7 @@ namespace deltad {
 namespace {
 
 constexpr int kBacklog = 4096;
+constexpr size_t kRefused = 8;  // connections that are being told that there are too many
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // no descriptors left
 
 Result<tcp::endpoint> parse_endpoint(const std::string& listen, net::io_context& io) {
@@ -152,6 +153,7 @@ class HttpServerImpl final : public HttpServer {
         }
         continue;
       }
+      if (home_->open() >= home_->options.connections + kRefused) continue;  // closed, untold
       std::make_shared<Connection>(home_, std::move(socket))->start();
     }
   }

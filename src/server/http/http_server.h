@@ -20,7 +20,7 @@ struct HttpOptions {
   std::string listen = "127.0.0.1:8080";  // host:port, [v6]:port; port 0: any free one
   int threads = 2;
   bool real_time = true;               // before all ordinary threads, where the system permits it
-  size_t connections = 16384;          // beyond it: 503 and closed
+  size_t connections = 16384;          // beyond it: 503 and closed, or just closed
   size_t connections_per_address = 0;  // 0: as many as there may be; beyond it: 429 and closed
   size_t header_bytes = 64u << 10;
   size_t body_bytes = 8u << 20;

@@ -29,7 +29,8 @@ variants:
 log: warning
 server: {listen: "[::1]:9000", io_threads: 3, real_time_io: false, max_body: 1MiB, max_connections: 10,
          header_seconds: 2, idle_seconds: 3.5, drain_seconds: 4, request_seconds: 90, cors_origins: [https://a, https://b], api_keys: [secret],
-         admin: {listen: "0.0.0.0:9001", api_keys: [admin-secret]}}
+         admin: {listen: "0.0.0.0:9001", api_keys: [admin-secret]},
+         grpc: {listen: 9002, admin_listen: "127.0.0.1:9003", max_streams: 77, memory: 3MiB}}
 engine: {kv_cache: 512KiB, max_context: 100, max_step_rows: 64, max_running: 5, max_waiting: 6, step_milliseconds: 50,
          prefix_cache: false, age_seconds: 2.5, background_share: 0.2, burst_tokens: 100, base_weight: 3,
          variant_weights: {coder: 0.5, team/legal: 2}}
@@ -64,6 +65,10 @@ adapter_pool: {folder: pool, budget: 3MiB, policy: kmerge, merge_by: opcm, keep_
   EXPECT_EQ(config.cors_origins, (std::vector<std::string>{"https://a", "https://b"}));
   EXPECT_EQ(config.api_keys, std::vector<std::string>{"secret"});
   EXPECT_EQ(config.admin_listen, "0.0.0.0:9001");
+  EXPECT_EQ(config.grpc_listen, "127.0.0.1:9002");
+  EXPECT_EQ(config.grpc_admin_listen, "127.0.0.1:9003");
+  EXPECT_EQ(config.grpc_streams, 77);
+  EXPECT_EQ(config.grpc_memory, 3u << 20);
   EXPECT_EQ(config.admin_api_keys, std::vector<std::string>{"admin-secret"});
   EXPECT_EQ(config.engine.kv_bytes, 512 << 10);
   EXPECT_EQ(config.engine.max_context, 100);
@@ -113,6 +118,8 @@ TEST(Config, NamesKeyLineAndWhatIsAllowed) {
               HasSubstr("line 2: unknown key 'engine.kv_cash'; allowed are kv_cache"));
   EXPECT_THAT(error_of("server:\n  listen: nowhere\n"),
               HasSubstr("key 'server.listen': expected ADDRESS:PORT"));
+  EXPECT_THAT(error_of("server: {max_body: 8MiB, grpc: {listen: 1, memory: 15MiB}}\n"),
+              HasSubstr("key 'server.grpc.memory': expected at least twice server.max_body"));
   EXPECT_THAT(error_of("server: 3\n"), HasSubstr("key 'server': expected a map"));
   EXPECT_THAT(error_of("variants: [a, b]\n"), HasSubstr("expected a map of NAME: PATH"));
   EXPECT_THAT(error_of("server: {api_keys: secret}\n"), HasSubstr("expected a list of keys"));

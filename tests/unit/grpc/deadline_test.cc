@@ -92,6 +92,21 @@ TEST_F(StuckEngineTest, TheClientsDeadlineReachesTheEngine) {
   if (router_.count() == 2) expect_both_cancelled();
 }
 
+// Small requests are read on the calls' threads, large ones beside them.
+TEST_F(StuckEngineTest, WorkThatThrowsEndsItsCall) {
+  make_ready(0);
+  for (const size_t size : {size_t{3}, size_t{100'000}}) {
+    v1::GenerateRequest in;
+    in.set_model("broken");
+    in.add_prompts()->set_text(std::string(size, 'a'));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    v1::GenerateResponse out;
+    EXPECT_EQ(stub_->Generate(&context, in, &out).error_code(), grpc::StatusCode::INTERNAL);
+  }
+  EXPECT_TRUE(server_->wait_idle(Clock::real().now() + std::chrono::seconds(60)));
+}
+
 TEST_F(StuckEngineTest, NotReady) {
   grpc::ClientContext context;
   v1::ListModelsResponse out;

@@ -76,7 +76,10 @@ TEST_F(HealthTest, FollowsReadiness) {
   expect(kNotServing);
   engine_.is_healthy = true;
   expect(kServing);
-  readiness_.set_not_ready("The server is shutting down.");
+  readiness_.close("The server is shutting down.");
+  expect(kNotServing);
+  readiness_.set_loaded(serving_, "Pinned variants are being loaded: math.");
+  readiness_.set_ready(serving_);  // a signal to stop came just before the model was there
   expect(kNotServing);
   server_->stop();
   server_->update_health();  // the heartbeat goes on a little

@@ -110,7 +110,7 @@ TEST_F(AdminTest, NamesMayHoldSlashesAndTheNamesOfActions) {
 }
 
 TEST_F(AdminTest, NothingIsDoneBeforeTheModelIsThere) {
-  api_.readiness().set_not_ready("The model is being loaded.");
+  api_.readiness().close("The model is being loaded.");
   for (const char* path : {"/admin/v1/variants", "/admin/v1/cache", "/v1/models"})
     expect_error(*ask("GET", path), 503, "", "being loaded");
   expect_error(*ask("DELETE", "/admin/v1/variants/math"), 503, "");

@@ -30,7 +30,7 @@ TEST_F(ApiTest, NothingIsSaidOfTheRequestInErrors) {
 
 TEST_F(ApiTest, ReadinessAndLiveness) {
   EXPECT_EQ(ask("GET", "/ready")->response.status, 200);
-  api_.readiness().set_not_ready("The server is shutting down.");
+  api_.readiness().close("The server is shutting down.");
   EXPECT_EQ(ask("GET", "/health")->response.status, 200);
   expect_error(*ask("GET", "/ready"), 503, "", "shutting down");
   for (const char* path : {"/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"}) {
@@ -59,7 +59,7 @@ TEST(ApiBeforeLoading, SaysThatItLoads) {
 
 TEST_F(ApiTest, RunningRequestsOutliveReadiness) {
   const auto answer = chat("");
-  api_.readiness().set_not_ready("The server is shutting down.");
+  api_.readiness().close("The server is shutting down.");
   give(answer, 0, "ok");
   EXPECT_EQ(answer->response.status, 200);
 }

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@ class FakeRouter final : public Router {
   Result<ModelHandle> resolve(const std::string& model) override {
     if (model.empty() || model == base_) return ModelHandle{base_, true, text_, nullptr};
     if (model == "math" || model == "org/poet") return ModelHandle{model, false, text_, nullptr};
+    if (model == "broken") throw std::runtime_error("a fault of the router's");
     return not_found("The model does not exist. Models: base, math, org/poet");
   }
 

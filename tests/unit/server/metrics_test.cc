@@ -148,7 +148,7 @@ TEST_F(MetricsTest, BeforeTheModelIsThere) {
 
 // Who drains still shows what runs.
 TEST_F(MetricsTest, WhileItDrains) {
-  api_.readiness().set_not_ready("The server is shutting down.");
+  api_.readiness().close("The server is shutting down.");
   observer_.metrics().set_draining();
   const std::string text = page();
   EXPECT_EQ(sample(text, "deltad_ready"), 0);
