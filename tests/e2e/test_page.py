@@ -19,6 +19,7 @@ KEY = "page-s3cret"
 
 @pytest.fixture(scope="module")
 def browser():
+    assert CHROMIUM and DRIVER, "no chromium and chromedriver: docker/install-deps.sh installs them"
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1200,1000"):
