@@ -445,7 +445,7 @@ def test_draining_waits_for_admin_calls(stubs, tmp_path):
     """Those that came in time are answered, not cancelled."""
     path = str(GOLDEN / "variants" / "llama" / "llama-row-2.delta.safetensors")
     with grpc_server(stubs, tmp_path, extra="  drain_seconds: 30\n") as api:
-        calls = [api.admin.AddVariant.future(api.admin_pb2.AddVariantRequest(name=f"v{i}", path=path)) for i in range(200)]
+        calls = [api.admin.AddVariant.future(api.admin_pb2.AddVariantRequest(name=f"v{i}", path=path)) for i in range(800)]
         calls[0].result()
         api.server.process.terminate()
         # An answer of the service's has details; that of a connection that is closed has none.
