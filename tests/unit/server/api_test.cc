@@ -30,6 +30,10 @@ TEST_F(ApiTest, NothingIsSaidOfTheRequestInErrors) {
 
 TEST_F(ApiTest, ReadinessAndLiveness) {
   EXPECT_EQ(ask("GET", "/ready")->response.status, 200);
+  engine_.is_healthy = false;
+  expect_error(*ask("GET", "/ready"), 503, "", "not healthy");
+  engine_.is_healthy = true;
+  EXPECT_EQ(ask("GET", "/ready")->response.status, 200);
   api_.readiness().close("The server is shutting down.");
   EXPECT_EQ(ask("GET", "/health")->response.status, 200);
   expect_error(*ask("GET", "/ready"), 503, "", "shutting down");
@@ -39,10 +43,8 @@ TEST_F(ApiTest, ReadinessAndLiveness) {
   expect_error(*ask("GET", "/v1/models"), 503, "");
   expect_error(*ask("GET", "/v1/models/base"), 503, "");
   EXPECT_EQ(ask("GET", "/metrics")->response.status, 200);
-  make_ready();
-  EXPECT_EQ(ask("GET", "/ready")->response.status, 200);
-  engine_.is_healthy = false;
-  expect_error(*ask("GET", "/ready"), 503, "", "not healthy");
+  make_ready();  // the model was loaded just then
+  expect_error(*ask("GET", "/ready"), 503, "", "shutting down");
 }
 
 TEST(ApiBeforeLoading, SaysThatItLoads) {

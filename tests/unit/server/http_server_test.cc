@@ -546,6 +546,18 @@ TEST_F(HttpServerTest, TooManyConnections) {
   EXPECT_EQ(fourth.read_response().substr(0, 12), "HTTP/1.1 200");
 }
 
+// Those that are told so are open for a while, too: few at once, so that they take few descriptors.
+TEST_F(HttpServerTest, FewAreToldThatThereAreTooMany) {
+  options_.connections = 1;
+  start();
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (int i = 0; i < 40; ++i) clients.push_back(std::make_unique<RawClient>(server_->port()));
+  clients.back()->read_to_end();  // all that came before it have been looked at
+  EXPECT_LE(server_->connections(), 9u);
+  clients.clear();
+  EXPECT_TRUE(eventually([this] { return server_->connections() == 0; }));
+}
+
 TEST_F(HttpServerTest, AThousandIdleConnections) {
   start();
   std::vector<std::unique_ptr<RawClient>> clients;
