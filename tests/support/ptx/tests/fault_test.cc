@@ -180,6 +180,14 @@ TEST_F(Faults, ConversionsTakeTheLowerBitsOfAWiderRegister) {
   EXPECT_EQ(data_[4], static_cast<uint32_t>(-14));
 }
 
+TEST_F(Faults, AddressesOf32BitsWrapAround) {
+  EXPECT_EQ(run("mov.u32 %r1, -40;\nst.shared.u32 [%r1+128], 7;\nld.shared.u32 %r2, [buffer+88];\n"
+                "st.global.u32 [%data], %r2;\nret;",
+                1),
+            "no fault");
+  EXPECT_EQ(data_[0], 7U);
+}
+
 // Lanes spin until another lane of their warp has stored.
 TEST_F(Faults, LanesThatSpinDoNotStopTheOthers) {
   EXPECT_EQ(run("setp.eq.u32 %p1, %t, 0;\n@%p1 bra store;\nagain:\nld.global.u32 %r1, [%data];\n"
