@@ -238,9 +238,12 @@ uint8_t* global_for_write(Warp& w, const Instr& i, uint64_t address, uint32_t by
 // A shared address that may have been written as a generic one.
 inline uint64_t to_shared(uint64_t a) { return a >= kSharedWindow ? a - kSharedWindow : a; }
 
+// A sum with a register of 32 bits stays in them: nvcc puts a negative part into the register.
 inline uint64_t address_of(Warp& w, const Instr& i, size_t which, int lane) {
   const Instr::Address& a = i.addresses[which];
-  return (a.wide ? w.u64(a.place)[lane] : w.u32(a.place)[lane]) + static_cast<uint64_t>(a.offset);
+  const auto offset = static_cast<uint64_t>(a.offset);
+  if (a.wide) return w.u64(a.place)[lane] + offset;
+  return static_cast<uint32_t>(w.u32(a.place)[lane] + offset);
 }
 
 void land(Warp& w, const CopyIn& c);

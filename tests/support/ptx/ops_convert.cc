@@ -13,6 +13,14 @@ void integers(Warp& w, const Instr& i, uint32_t lanes) {
   for_lanes(lanes, [&](int l) { d[l] = to_slot<D>(static_cast<D>(from_slot<S>(s[l]))); });
 }
 
+// The same from a register of 64 bits, of which the source's type takes the lower ones.
+template <typename D, typename S>
+void integers_of_wide(Warp& w, const Instr& i, uint32_t lanes) {
+  Slot<D>* d = slots<D>(w, i.op[0]);
+  const uint64_t* s = w.u64(i.op[1]);
+  for_lanes(lanes, [&](int l) { d[l] = to_slot<D>(static_cast<D>(static_cast<S>(s[l]))); });
+}
+
 template <typename Make>
 Handler for_any_integer(const Decoder& d, Type t, Make make) {
   if (t == Type::kU8 || t == Type::kB8) return make(uint8_t{});
@@ -179,8 +187,7 @@ void build_cvt(Decoder& d) {
       using D = decltype(t);
       return for_any_integer(d, from, [&](auto s) -> Handler {
         using S = decltype(s);
-        if (narrow) d.unknown("a source wider than its type");
-        return &integers<D, S>;
+        return narrow ? &integers_of_wide<D, S> : &integers<D, S>;
       });
     }));
   }

@@ -38,6 +38,13 @@ class PtxFile {
     return module_->run(kernel, {l.grid.x, l.grid.y, l.grid.z}, {l.block.x, l.block.y, l.block.z},
                         l.shared_bytes, params, memory, overlapping);
   }
+  // For a case's run(): launches the kernel that it names. `out`: of all those launches.
+  auto launcher(const ptx::Options& options, ptx::Outcome& out) {
+    out = {};
+    return [this, options, &out](const char* kernel, const Launch& l, const auto& p) {
+      out.add(run(kernel, l, std::as_bytes(std::span(&p, 1)), options, true));
+    };
+  }
   bool has(const std::string& kernel) const {
     const std::vector<std::string> all = module_->kernels();
     return std::find(all.begin(), all.end(), kernel) != all.end();

@@ -165,6 +165,29 @@ TEST_F(Faults, SignedLoadsExtendTheSign) {
   EXPECT_EQ(data_[5], 0U);
 }
 
+// What lies above the source's type does not count.
+TEST_F(Faults, ConversionsTakeTheLowerBitsOfAWiderRegister) {
+  EXPECT_EQ(run("mov.u64 %rd1, 0x7fffffff2;\ncvt.s64.s32 %rd2, %rd1;\n"
+                "cvt.u64.u32 %rd3, %rd1;\ncvt.s32.s8 %r1, %rd1;\n"
+                "st.global.u64 [%data], %rd2;\nst.global.u64 [%data+8], %rd3;\n"
+                "st.global.u32 [%data+16], %r1;\nret;",
+                1),
+            "no fault");
+  EXPECT_EQ(data_[0], static_cast<uint32_t>(-14));
+  EXPECT_EQ(data_[1], ~0U);
+  EXPECT_EQ(data_[2], static_cast<uint32_t>(-14));
+  EXPECT_EQ(data_[3], 0U);
+  EXPECT_EQ(data_[4], static_cast<uint32_t>(-14));
+}
+
+TEST_F(Faults, AddressesOf32BitsWrapAround) {
+  EXPECT_EQ(run("mov.u32 %r1, -40;\nst.shared.u32 [%r1+128], 7;\nld.shared.u32 %r2, [buffer+88];\n"
+                "st.global.u32 [%data], %r2;\nret;",
+                1),
+            "no fault");
+  EXPECT_EQ(data_[0], 7U);
+}
+
 // Lanes spin until another lane of their warp has stored.
 TEST_F(Faults, LanesThatSpinDoNotStopTheOthers) {
   EXPECT_EQ(run("setp.eq.u32 %p1, %t, 0;\n@%p1 bra store;\nagain:\nld.global.u32 %r1, [%data];\n"
