@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "tests/support/ptx/functors.h"
 #include "tests/support/ptx/lanes.h"
 
 namespace deltad::ptx {
@@ -15,12 +16,6 @@ using Double = std::conditional_t<
 template <typename T>
 using Unsigned = std::make_unsigned_t<T>;
 
-struct Add {
-  template <typename T>
-  T operator()(T a, T b) const {
-    return static_cast<T>(Unsigned<T>(a) + Unsigned<T>(b));
-  }
-};
 struct Sub {
   template <typename T>
   T operator()(T a, T b) const {
@@ -78,18 +73,6 @@ struct Rem {
     return static_cast<T>(a % b);
   }
 };
-struct Min {
-  template <typename T>
-  T operator()(T a, T b) const {
-    return std::min(a, b);
-  }
-};
-struct Max {
-  template <typename T>
-  T operator()(T a, T b) const {
-    return std::max(a, b);
-  }
-};
 struct Neg {
   template <typename T>
   T operator()(T a) const {
@@ -100,24 +83,6 @@ struct Abs {
   template <typename T>
   T operator()(T a) const {
     return a < T{0} ? Sub()(T{0}, a) : a;
-  }
-};
-struct And {
-  template <typename T>
-  T operator()(T a, T b) const {
-    return a & b;
-  }
-};
-struct Or {
-  template <typename T>
-  T operator()(T a, T b) const {
-    return a | b;
-  }
-};
-struct Xor {
-  template <typename T>
-  T operator()(T a, T b) const {
-    return a ^ b;
   }
 };
 struct Not {

@@ -1,6 +1,7 @@
 // What lanes of a warp do together: shfl, vote, match, redux, elect, activemask.
 #include <algorithm>
 
+#include "tests/support/ptx/functors.h"
 #include "tests/support/ptx/lanes.h"
 
 namespace deltad::ptx {
@@ -129,42 +130,6 @@ void reduce(Warp& w, const Instr& i, uint32_t lanes) {
   uint32_t* d = w.u32(i.op[0]);
   for_lanes(lanes, [&](int l) { d[l] = static_cast<uint32_t>(r); });
 }
-struct Add {
-  template <typename T>
-  T operator()(T a, T b) const {
-    return a + b;
-  }
-};
-struct Min {
-  template <typename T>
-  T operator()(T a, T b) const {
-    return std::min(a, b);
-  }
-};
-struct Max {
-  template <typename T>
-  T operator()(T a, T b) const {
-    return std::max(a, b);
-  }
-};
-struct And {
-  template <typename T>
-  T operator()(T a, T b) const {
-    return a & b;
-  }
-};
-struct Or {
-  template <typename T>
-  T operator()(T a, T b) const {
-    return a | b;
-  }
-};
-struct Xor {
-  template <typename T>
-  T operator()(T a, T b) const {
-    return a ^ b;
-  }
-};
 
 void build_redux(Decoder& d) {
   if (!d.take("sync")) d.unknown();
