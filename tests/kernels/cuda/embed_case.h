@@ -11,6 +11,7 @@
 #include "kernels/cuda/embed.h"
 #include "kernels/cuda/linear_tiles.h"
 #include "tensor/float16.h"
+#include "tests/kernels/cuda/part_of_groups.h"
 #include "tests/support/cuda_on_cpu/global_memory.h"
 
 namespace deltad::cuda {
@@ -63,12 +64,7 @@ struct EmbedCase {
   std::vector<float> run(int32_t first, int32_t end, LaunchKernel launch) const {
     using emulator::Access;
     using emulator::DeviceBuffer;
-    RowGroups some{};
-    for (int g = 0; g < groups.count; ++g) {
-      const RowGroup& group = groups.group[g];
-      const int32_t from = std::max(group.first_row, first), to = std::min(group.end_row, end);
-      if (from < to) some.group[some.count++] = {from - first, to - first, group.slot};
-    }
+    const RowGroups some = part_of_groups(groups, first, end);
     DeviceBuffer<uint16_t> base("table", tiles(table, kVocabulary, columns));
     DeviceBuffer<uint16_t> own("own table", tiles(own_table, kOwnVocabulary, columns));
     DeviceBuffer<const void*> slots("slots",

@@ -17,10 +17,7 @@ using emulator::Order;
 using emulator::Report;
 
 auto emulated(const Options& options, Report* report) {
-  return [options = overlapping(options), report](const char*, const Launch& shape,
-                                                  const EmbedParams& p) {
-    *report = emulator::launch(deltad_embed, shape, p, options);
-  };
+  return launch_overlapping(deltad_embed, options, report);
 }
 
 class Embed : public testing::TestWithParam<int32_t> {};

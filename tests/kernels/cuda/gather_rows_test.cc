@@ -13,10 +13,7 @@ extern "C" void deltad_gather_rows(GatherRowsParams p);
 namespace {
 
 auto emulated(const emulator::Options& options, emulator::Report* report) {
-  return [options = overlapping(options), report](const char*, const Launch& shape,
-                                                  const GatherRowsParams& p) {
-    *report = emulator::launch(deltad_gather_rows, shape, p, options);
-  };
+  return launch_overlapping(deltad_gather_rows, options, report);
 }
 
 TEST(GatherRows, CopiesThem) {

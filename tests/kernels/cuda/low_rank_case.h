@@ -14,6 +14,7 @@
 #include "kernels/cuda/low_rank_shrink.h"
 #include "kernels/ref/linear.h"
 #include "tensor/float16.h"
+#include "tests/kernels/cuda/part_of_groups.h"
 #include "tests/support/cuda_on_cpu/global_memory.h"
 
 namespace deltad::cuda {
@@ -99,12 +100,8 @@ class LowRankCase {
   std::vector<float> run(int32_t first, int32_t end, LaunchKernel launch) const {
     using emulator::Access;
     using emulator::DeviceBuffer;
-    RowGroups some{};
+    RowGroups some = part_of_groups(groups_, first, end);
     int32_t max_ranks = kRankStep;
-    for (const RowGroup& group : groups_) {
-      const int32_t from = std::max(group.first_row, first), to = std::min(group.end_row, end);
-      if (from < to) some.group[some.count++] = {from - first, to - first, group.slot};
-    }
     some.group[some.count] = {0, end - first, 0};  // left from a batch before
     std::vector<LowRankSlot> slots;
     for (const Variant& v : variants_) {

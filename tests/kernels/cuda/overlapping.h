@@ -10,4 +10,14 @@ inline emulator::Options overlapping(emulator::Options options) {
   return options;
 }
 
+// For the run() of a case: launches the kernel so, and leaves what was found in *report.
+template <class Params>
+auto launch_overlapping(void (*kernel)(Params), const emulator::Options& options,
+                        emulator::Report* report) {
+  return [kernel, options = overlapping(options), report](const char*, const Launch& shape,
+                                                          const Params& p) {
+    *report = emulator::launch(kernel, shape, p, options);
+  };
+}
+
 }  // namespace deltad::cuda

@@ -10,6 +10,7 @@
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/ref/norm.h"
 #include "tensor/float16.h"
+#include "tests/kernels/cuda/part_of_groups.h"
 #include "tests/support/cuda_on_cpu/global_memory.h"
 
 namespace deltad::cuda {
@@ -44,12 +45,7 @@ struct RmsNormCase {
   std::vector<uint16_t> run(int32_t first, int32_t end, LaunchKernel launch) const {
     using emulator::Access;
     using emulator::DeviceBuffer;
-    RowGroups some{};
-    for (int g = 0; g < groups.count; ++g) {
-      const RowGroup& group = groups.group[g];
-      const int32_t from = std::max(group.first_row, first), to = std::min(group.end_row, end);
-      if (from < to) some.group[some.count++] = {from - first, to - first, group.slot};
-    }
+    const RowGroups some = part_of_groups(groups, first, end);
     DeviceBuffer<float> x_buffer(
         "x", std::vector<float>(x.begin() + first * columns, x.begin() + end * columns),
         Access::kFresh);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/kernels/cuda/mutations.h"
+#include "tests/kernels/cuda/overlapping.h"
 #include "tests/kernels/cuda/rms_norm_case.h"
 #include "tests/support/cuda_on_cpu/launch.h"
 
@@ -17,10 +18,8 @@ using emulator::Report;
 
 // A kernel launch for RmsNormCase::run.
 auto emulated(const Options& options, Report* report) {
-  return [&options, report](const Launch& shape, const RmsNormParams& p) {
-    Options overlapping = options;
-    overlapping.overlaps_previous = true;
-    *report = emulator::launch(deltad_rms_norm, shape, p, overlapping);
+  return [options = overlapping(options), report](const Launch& shape, const RmsNormParams& p) {
+    *report = emulator::launch(deltad_rms_norm, shape, p, options);
   };
 }
 

@@ -19,10 +19,7 @@ using emulator::Order;
 using emulator::Report;
 
 auto emulated(const Options& options, Report* report) {
-  return [options = overlapping(options), report](const char*, const Launch& shape,
-                                                  const RopeAppendParams& p) {
-    *report = emulator::launch(deltad_rope_append, shape, p, options);
-  };
+  return launch_overlapping(deltad_rope_append, options, report);
 }
 
 struct Heads {

@@ -17,10 +17,7 @@ using emulator::Order;
 using emulator::Report;
 
 auto emulated(const Options& options, Report* report) {
-  return [options = overlapping(options), report](const char*, const Launch& shape,
-                                                  const SamplerParams& p) {
-    *report = emulator::launch(deltad_sampler, shape, p, options);
-  };
+  return launch_overlapping(deltad_sampler, options, report);
 }
 
 class Sampler : public testing::TestWithParam<int32_t> {};

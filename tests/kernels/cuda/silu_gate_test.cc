@@ -18,10 +18,7 @@ namespace {
 using emulator::DeviceBuffer;
 
 auto emulated(const emulator::Options& options, emulator::Report* report) {
-  return [options = overlapping(options), report](const char*, const Launch& shape,
-                                                  const SiluGateParams& p) {
-    *report = emulator::launch(deltad_silu_gate, shape, p, options);
-  };
+  return launch_overlapping(deltad_silu_gate, options, report);
 }
 
 TEST(SiluGate, EqualsTheOracle) {
