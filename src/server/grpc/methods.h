@@ -56,11 +56,18 @@ inline constexpr KnownMethod kMethods[] = {
     {"Admin/CancelPoolOperation", Route::kAdmin, Need::kAdmin, Metered::kNo},
 };
 
+// Null: there is none of this name.
+constexpr const KnownMethod* find_method(std::string_view name) {
+  for (const KnownMethod& method : kMethods)
+    if (method.name == name) return &method;
+  return nullptr;
+}
+
 // The method of this name; one that is not known does not compile.
 consteval const KnownMethod& known_method(std::string_view name) {
-  for (const KnownMethod& method : kMethods)
-    if (method.name == name) return method;
-  throw "a method that kMethods does not list";
+  const KnownMethod* method = find_method(name);
+  if (method == nullptr) throw "a method that kMethods does not list";
+  return *method;
 }
 
 // None: nothing was decided for it.

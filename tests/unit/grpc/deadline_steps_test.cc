@@ -12,7 +12,7 @@
 #include "base/mutex.h"
 #include "deltad/v1/inference.grpc.pb.h"
 #include "engine/threaded_engine.h"
-#include "server/grpc/grpc_server.h"
+#include "tests/unit/grpc/local_server.h"
 #include "tests/unit/server/fake_router.h"
 #include "tests/unit/server/sample_access.h"
 
@@ -122,16 +122,11 @@ bool measure(std::string* milliseconds) {
   serving.engine = &sizes;
   serving.request_seconds = 0.05;  // the server's, so that the status is not the client's own
   readiness.set_ready(serving);
-  GrpcOptions options;
-  options.listen = "127.0.0.1:0";
-  options.real_time = false;
-  auto server = GrpcServer::start(options, GrpcRole::kInference, *access, observer, readiness);
-  CHECK(server.ok(), "a free port");
+  const auto server = start_local(GrpcRole::kInference, *access, observer, readiness);
 
   grpc::Status status;
   std::thread client([&] {
-    const auto stub = v1::Inference::NewStub(
-        grpc::CreateChannel((*server)->address(), grpc::InsecureChannelCredentials()));
+    const auto stub = v1::Inference::NewStub(channel_to(*server));
     v1::GenerateRequest in;
     in.add_prompts()->set_text(std::string(kPrompt, 'x'));
     in.mutable_sampling()->set_max_tokens(300);
@@ -169,7 +164,7 @@ bool measure(std::string* milliseconds) {
   stage.let_go();
   stage.wait_ended();
   engine.shutdown(TimePoint::max());  // the other one has ended
-  (*server)->stop();
+  server->stop();
   router.request(0)->on_event = nullptr;
   EXPECT_EQ(engine.stats().kv_blocks_used, 0);
   if (!in_time) return false;

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "deltad/v1/inference.grpc.pb.h"
-#include "server/grpc/grpc_server.h"
+#include "tests/unit/grpc/local_server.h"
 #include "tests/unit/server/fake_router.h"
 #include "tests/unit/server/sample_access.h"
 
@@ -18,14 +18,8 @@ namespace {
 class StuckEngineTest : public ::testing::Test {
  protected:
   StuckEngineTest() {
-    GrpcOptions options;
-    options.listen = "127.0.0.1:0";
-    options.real_time = false;
-    auto server = GrpcServer::start(options, GrpcRole::kInference, *access_, observer_, readiness_);
-    CHECK(server.ok(), "a free port");
-    server_ = std::move(*server);
-    stub_ = v1::Inference::NewStub(
-        grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
+    server_ = start_local(GrpcRole::kInference, *access_, observer_, readiness_);
+    stub_ = v1::Inference::NewStub(channel_to(*server_));
   }
   void make_ready(double request_seconds) {
     Serving serving;

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "server/grpc/grpc_server.h"
+#include "tests/unit/grpc/local_server.h"
 #include "tests/unit/server/fake_router.h"
 #include "tests/unit/server/sample_access.h"
 
@@ -20,13 +20,8 @@ constexpr char kServing = 1, kNotServing = 2;
 class HealthTest : public ::testing::Test {
  protected:
   HealthTest() {
-    GrpcOptions options;
-    options.listen = "127.0.0.1:0";
-    options.real_time = false;
-    auto server = GrpcServer::start(options, GrpcRole::kInference, *access_, observer_, readiness_);
-    CHECK(server.ok(), "a free port");
-    server_ = std::move(*server);
-    channel_ = grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials());
+    server_ = start_local(GrpcRole::kInference, *access_, observer_, readiness_);
+    channel_ = channel_to(*server_);
     serving_.router = &router_;
     serving_.engine = &engine_;
   }

@@ -17,9 +17,9 @@
 #include "deltad/v1/inference.grpc.pb.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
-#include "server/grpc/grpc_server.h"
 #include "server/grpc/methods.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/grpc/local_server.h"
 #include "tests/unit/server/fake_router.h"
 #include "tests/unit/server/sample_access.h"
 
@@ -61,13 +61,8 @@ class MethodAccessTest : public ::testing::Test {
   }
 
   void start(GrpcRole role) {
-    GrpcOptions options;
-    options.listen = "127.0.0.1:0";
-    options.real_time = false;
-    auto server = GrpcServer::start(options, role, *access_, observer_, readiness_);
-    ASSERT_TRUE(server.ok()) << server.status().message();
-    server_ = std::move(*server);
-    channel_ = grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials());
+    server_ = start_local(role, *access_, observer_, readiness_);
+    channel_ = channel_to(*server_);
   }
 
   static void add_key(grpc::ClientContext& context, const std::string& key) {

@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "server/grpc/grpc_server.h"
+#include "tests/unit/grpc/local_server.h"
 #include "tests/unit/server/sample_access.h"
 
 namespace deltad::testing {
@@ -15,14 +15,10 @@ TEST(Reflection, AStreamEndsByItself) {
   Observer observer;
   const auto access = open_access();
   const Readiness readiness(Readiness::Engine::kAny);
-  GrpcOptions options;
-  options.listen = "127.0.0.1:0";
-  options.real_time = false;
+  GrpcOptions options = local_options();
   options.reflection_time = std::chrono::milliseconds(20);
-  const auto server = GrpcServer::start(options, GrpcRole::kAdmin, *access, observer, readiness);
-  ASSERT_TRUE(server.ok());
-  grpc::GenericStub stub(
-      grpc::CreateChannel((*server)->address(), grpc::InsecureChannelCredentials()));
+  const auto server = start_local(GrpcRole::kAdmin, *access, observer, readiness, options);
+  grpc::GenericStub stub(channel_to(*server));
   grpc::CompletionQueue queue;
   grpc::ClientContext context;
   const auto stream = stub.PrepareCall(
