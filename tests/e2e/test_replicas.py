@@ -26,8 +26,11 @@ class Replicas:
     def ask(self, model: str, to: int | None = None) -> int:
         """Sends a request where the picker says (or to one), and says where that was."""
         chosen = pick(model, self.pages()) if to is None else to
+        answered = lambda: self.servers[chosen].metric("deltad_model_requests_total", model=model)
+        before = answered()
         status, answer = self.servers[chosen].post("/v1/completions", body(model, 4))
         assert status == 200 and answer["model"] == model
+        self.servers[chosen].wait_for(lambda: answered() > before, what="the request counted where it was sent")
         return chosen
 
     def count(self, metric: str, model: str = "") -> list[float]:
