@@ -1,9 +1,8 @@
 # What `cmake --install` puts where, and the Debian package: `cpack -G DEB` in the build folder makes it.
 include(GNUInstallDirs)
-set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
 set(package ${CMAKE_SOURCE_DIR}/cmake/package)
 
-# deltad_generated(FILE TARGET COMMAND…): FILE is what the command prints, and is made with everything else.
+# deltad_generated(FILE DEPENDS what… COMMAND word…): FILE is what the command prints.
 function(deltad_generated file)
   cmake_parse_arguments(G "" "" "DEPENDS;COMMAND" ${ARGN})
   add_custom_command(OUTPUT ${file} COMMAND ${G_COMMAND} > ${file} DEPENDS ${G_DEPENDS} VERBATIM)

@@ -141,8 +141,8 @@ Connections Daemon::divide_connections() const {
   if (connections.listener < wanted)
     log_warning(
         "server.max_connections is {}, but {} file descriptors are enough for {} on a listener: "
-        "set "
-        "the limit (ulimit -n, LimitNOFILE=, --ulimit nofile=) to {}, or server.max_connections "
+        "set the limit (ulimit -n, LimitNOFILE=, --ulimit nofile=) to {}, or "
+        "server.max_connections "
         "lower",
         wanted, limit, connections.listener, descriptors_for(wanted, listeners, admins));
   return connections;
