@@ -3,6 +3,7 @@
 DELTAD_BUILD names the folder with deltad and deltactl. Servers listen on a free loopback port.
 """
 import contextlib
+import http.client
 import json
 import os
 import pathlib
@@ -91,6 +92,21 @@ class Server:
 
     def client(self, **options) -> openai.OpenAI:
         return openai.OpenAI(base_url=self.url + "/v1", api_key="none", max_retries=0, timeout=120 * SLOW, **options)
+
+    def begin_stream(self, body: dict):
+        """A connection and its answer: a streamed completion that runs. A second step has begun, so the engine's figures tell of the first."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30 * SLOW)
+        connection.request("POST", "/v1/completions", json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        assert answer.status == 200, answer.read()
+        seen = set()
+        for line in answer:
+            if line.startswith(b"data: {"):
+                index = json.loads(line[6:])["choices"][0]["index"]
+                if index in seen:
+                    break
+                seen.add(index)
+        return connection, answer
 
     def wait_for(self, condition, seconds: float = 10, what: str = "condition"):
         end = time.monotonic() + seconds * SLOW

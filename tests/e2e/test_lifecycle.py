@@ -1,5 +1,4 @@
 """The daemon's life: loading, draining, clients that leave, broken variants, wrong configs; on a tiny model."""
-import http.client
 import json
 import os
 import shutil
@@ -14,20 +13,9 @@ from conftest import BUILD, GOLDEN, SLOW, TINY, Server, running, tiny_arguments
 LONG = {"model": "llama", "prompt": [5, 6, 7], "max_tokens": 400, "temperature": 0, "ignore_eos": True}
 
 
-def start_stream(server, body, model=None):
-    """An HTTP connection on which a streamed completion runs; its first chunk has come."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30 * SLOW)
-    connection.request("POST", "/v1/completions", json.dumps({**body, "stream": True, **({"model": model} if model else {})}),
-                       {"Content-Type": "application/json"})
-    answer = connection.getresponse()
-    assert answer.status == 200
-    answer.readline()
-    return connection, answer
-
-
 def test_drain_finishes_running_requests(tmp_path):
     with running(tiny_arguments(), tmp_path) as server:
-        connection, answer = start_stream(server, LONG)
+        connection, answer = server.begin_stream(LONG)
         server.process.send_signal(signal.SIGTERM)
         server.wait_for(lambda: server.get("/ready")[0] in (503, 0), what="not ready any more")
         rest = answer.read().decode()
@@ -39,7 +27,7 @@ def test_drain_finishes_running_requests(tmp_path):
 def test_second_signal_stops_at_once(tmp_path):
     server = Server(tiny_arguments(), tmp_path / "log")
     server.wait_ready()
-    connection, _ = start_stream(server, {**LONG, "max_tokens": 450, "n": 32})
+    connection, _ = server.begin_stream({**LONG, "max_tokens": 450, "n": 32})
     # Both are there when it goes on: it cannot be done before it hears of the second.
     for each in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
         server.process.send_signal(each)
@@ -55,7 +43,7 @@ def test_a_client_that_leaves_frees_its_memory(tmp_path):
             open_ones = []
             for _ in range(8):
                 if streamed:
-                    open_ones.append(start_stream(server, body)[0])
+                    open_ones.append(server.begin_stream(body)[0])
                 else:
                     s = socket.create_connection(("127.0.0.1", server.port))
                     data = json.dumps(body).encode()
@@ -78,7 +66,7 @@ def test_one_broken_variant_fails_only_its_own_requests(tmp_path):
     other = GOLDEN / "variants" / "awkward" / "awkward-row-1.delta.safetensors"
     arguments = tiny_arguments("--variant", f"broken={broken}", "--variant", f"foreign={other}")
     with running(arguments, tmp_path) as server:
-        connection, answer = start_stream(server, LONG)
+        connection, answer = server.begin_stream(LONG)
         for name, reason in (("broken", "digest"), ("foreign", "base")):
             status, error = server.post("/v1/completions", {**LONG, "model": name, "max_tokens": 2})
             assert status == 503 and reason in error["error"]["message"], error

@@ -1,13 +1,11 @@
 """/metrics of a real server whose memory holds one of its two variants: loads, evictions and waits are counted as they happened."""
-import http.client
-import json
 import pathlib
 import re
 import subprocess
 
 import yaml
 
-from conftest import GOLDEN, ROOT, SLOW, TINY, running, tiny_arguments
+from conftest import GOLDEN, ROOT, TINY, running, tiny_arguments
 
 LINE = re.compile(r'^(# (HELP|TYPE) .+|[a-zA-Z_:][a-zA-Z0-9_:]*(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? (-?[0-9.e+-]+|\+Inf))$')
 
@@ -54,10 +52,7 @@ def test_variants_in_memory_under_vllms_name(tmp_path):
             return found[0]
 
         assert info() == ("2", "", "")  # sizes are not known yet
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30 * SLOW)
-        body = {"model": "a", "prompt": [5, 6, 7], "max_tokens": 450, "ignore_eos": True, "stream": True}
-        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
-        connection.getresponse().readline()
+        connection, _ = server.begin_stream({"model": "a", "prompt": [5, 6, 7], "max_tokens": 450, "ignore_eos": True, "n": 32})
         assert info() == ("1", "a", "")
         connection.close()
         server.wait_for(lambda: server.metric("deltad_model_running") == 0, what="nothing in use")
