@@ -12,6 +12,7 @@
 #include "engine/direct_runner.h"
 #include "io/safetensors.h"
 #include "tensor/float16.h"
+#include "tests/support/golden_gguf.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/delta/raw_file.h"
 
@@ -177,11 +178,10 @@ TEST_P(Golden, HiddenStates) {
 TEST_P(Golden, GgufFiles) {
   for (const char* type : {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_1"}) {
     SCOPED_TRACE(type);
-    const std::string path = kGolden + "/gguf/llama-";
-    const auto model = load(path + type + ".gguf", GetParam());
+    const auto model = load(testing::golden_gguf(type), GetParam());
     ASSERT_NE(model, nullptr);
     const std::string values = type == std::string("bf16") ? "f32" : type;  // the same values
-    const auto reference = SafetensorsFile::open(path + values + ".reference.safetensors");
+    const auto reference = SafetensorsFile::open(kGolden + "/gguf/llama-" + values + ".reference.safetensors");
     ASSERT_TRUE(reference.ok());
     check_prompt(*model, nullptr, *reference, "input_ids", "", {0.252f, 0.1f});
   }

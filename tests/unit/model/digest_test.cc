@@ -9,6 +9,7 @@
 
 #include "io/safetensors.h"
 #include "model/checkpoint.h"
+#include "tests/support/golden_gguf.h"
 #include "tests/support/temp_folder.h"
 
 namespace deltad {
@@ -16,13 +17,15 @@ namespace {
 
 std::string golden(const std::string& name) { return std::string(DELTAD_GOLDEN) + "/" + name; }
 
-std::string digest_of(const std::string& model) {
-  const auto checkpoint = Checkpoint::open(golden(model));
+std::string digest_of_path(const std::string& path) {
+  const auto checkpoint = Checkpoint::open(path);
   EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().message();
   const auto digest = base_digest(**checkpoint);
   EXPECT_TRUE(digest.ok()) << digest.status().message();
   return *digest;
 }
+
+std::string digest_of(const std::string& model) { return digest_of_path(golden(model)); }
 
 std::string digest_said_by(const std::string& variant) {
   const auto file = SafetensorsFile::open(golden("variants/" + variant));
@@ -41,7 +44,7 @@ TEST(BaseDigest, IsTheOneOfTheReferenceVariants) {
 
 TEST(BaseDigest, IsTheSameForTheSameValuesInAnotherForm) {
   EXPECT_EQ(digest_of("gguf/llama-bf16.gguf"), digest_of("models/llama"));
-  EXPECT_EQ(digest_of("gguf/llama-f32.gguf"), digest_of("models/llama"));
+  EXPECT_EQ(digest_of_path(testing::golden_gguf("f32")), digest_of("models/llama"));
   EXPECT_NE(digest_of("gguf/llama-q8_0.gguf"), digest_of("models/llama"));
 }
 

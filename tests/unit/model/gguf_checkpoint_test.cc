@@ -9,6 +9,7 @@
 #include "io/safetensors.h"
 #include "tensor/float16.h"
 #include "tests/support/gguf_writer.h"
+#include "tests/support/golden_gguf.h"
 #include "tests/support/temp_folder.h"
 
 namespace deltad {
@@ -32,12 +33,12 @@ class GoldenGguf : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenGguf, HasTheReferenceValues) {
   const std::string type = GetParam();
-  const std::string base = golden("gguf/llama-" + type);
+  const std::string path = testing::golden_gguf(type);
   const std::string values_of = type == "bf16" ? "f32" : type;  // the same values
   const auto reference =
       SafetensorsFile::open(golden("gguf/llama-" + values_of + ".reference.safetensors"));
   ASSERT_TRUE(reference.ok()) << reference.status().message();
-  const auto file = GgufFile::open(base + ".gguf");
+  const auto file = GgufFile::open(path);
   ASSERT_TRUE(file.ok()) << file.status().message();
   // In the file's own order.
   for (const char* name : {"blk.0.attn_k.weight", "blk.0.attn_v.weight"}) {
@@ -49,7 +50,7 @@ TEST_P(GoldenGguf, HasTheReferenceValues) {
     EXPECT_EQ(std::memcmp(values.data(), expected.data(), values.size() * 4), 0) << name;
   }
   // In the hub's.
-  const auto opened = Checkpoint::open(base + ".gguf");
+  const auto opened = Checkpoint::open(path);
   ASSERT_TRUE(opened.ok()) << opened.status().message();
   const Checkpoint& model = **opened;
   const std::string k = "model.layers.0.self_attn.k_proj.weight";
@@ -73,7 +74,7 @@ TEST_P(GoldenGguf, HasTheReferenceValues) {
 }
 
 TEST_P(GoldenGguf, HasTheFoldersConfiguration) {
-  const auto opened = Checkpoint::open(golden(std::string("gguf/llama-") + GetParam() + ".gguf"));
+  const auto opened = Checkpoint::open(testing::golden_gguf(GetParam()));
   ASSERT_TRUE(opened.ok()) << opened.status().message();
   const ModelConfig& config = (*opened)->config();
   const auto folder = Checkpoint::open(golden("models/llama"));
