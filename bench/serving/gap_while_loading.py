@@ -7,7 +7,8 @@ each cap on the loaders' rate (0: none), keeps --streams streams of the base goi
 a cold page cache, each load between two quiet times as long. There is memory for one of them, so that each load evicts the other, as where
 memory is full. With --evicted that has happened seconds before: a virtual machine may have given the freed pages back to its host by then,
 and getting others costs many times what clearing them does. Checks that every answer is whole. Reports the loads' rate (median, lowest and
-highest) and the p99 gap between tokens while it loads, against that of the quiet times of the same run. BUILD holds deltad and deltactl.
+highest) and the p99 gap between tokens while it loads, against that of the quiet times of the same run: over all gaps, and as the median
+over windows of 5 s, with a 95 % interval of its growth, which a burst of somebody else's work does not spoil. BUILD holds deltad and deltactl.
 With `fio` (through the page cache) or `fio-direct` in place of a cap, fio reads the files instead of deltad: what the disk gives beside
 the same streams, and what that costs them.
 """
@@ -149,7 +150,7 @@ def main() -> None:
     a.work = a.work.absolute()
     files = [make_variant(a.build, a.model, a.work, adapter) for adapter in ("commit", "dates")]
     print(f"variants of {files[0].stat().st_size / 1e6:.0f} MB; {a.streams} streams of the base; gaps between tokens in ms, p50 / p99\n")
-    print("| cap | MB/s, median (all) | quiet | while it loads | p99 | gaps counted |\n|---|---|---|---|---|---|")
+    print("| cap | MB/s, median (all) | quiet | while it loads | p99 | windows of 5 s, median p99: quiet / then | growth | gaps counted |\n|---|---|---|---|---|---|---|---|")
     for cap in a.caps.split(","):
         asyncio.run(measure(a, files, cap))
 

@@ -85,7 +85,7 @@ def main() -> None:
     a.work.mkdir(parents=True, exist_ok=True)
     adapters = sorted(p for p in (ROOT / "examples" / "variants").iterdir() if p.is_dir())
     print(f"{a.streams} streams, half of the base and half of {adapters[-1].name}; gaps between tokens in ms, p50 / p99\n")
-    print("| background_share | an add | quiet | while one runs | p99 | gaps counted |\n|---|---|---|---|---|---|")
+    print("| background_share | an add | quiet | while one runs | p99 | windows of 5 s, median p99: quiet / then | growth | gaps counted |\n|---|---|---|---|---|---|---|---|")
     for share in a.shares.split(","):
         asyncio.run(measure(a, adapters, share))
 
