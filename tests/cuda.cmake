@@ -26,14 +26,27 @@ if(DELTAD_NVCC)
   target_include_directories(deltad_ptx PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(deltad_ptx PUBLIC deltad_base)
   deltad_cuda(cuda_test_kernels tests/support/ptx/tests ${CMAKE_BINARY_DIR}/cuda_tests)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/support/ptx/tests/*_test.cc
-    ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/ptx/*_test.cc)
-  add_executable(test_cuda_ptx ${sources})
+  file(GLOB interpreter_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/support/ptx/tests/*_test.cc)
+  file(GLOB compiled CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/ptx/*_test.cc)
+  add_executable(test_cuda_ptx ${interpreter_tests} ${compiled} ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/ptx/interpreted.cc)
   target_include_directories(test_cuda_ptx PRIVATE ${CMAKE_SOURCE_DIR})
   target_compile_definitions(test_cuda_ptx PRIVATE DELTAD_PTX="${CMAKE_BINARY_DIR}/cuda" DELTAD_TEST_PTX="${CMAKE_BINARY_DIR}/cuda_tests")
   target_link_libraries(test_cuda_ptx PRIVATE deltad_ptx deltad_cuda_cases GTest::gmock GTest::gtest_main)
   add_dependencies(test_cuda_ptx cuda_kernels cuda_test_kernels)
   gtest_discover_tests(test_cuda_ptx PROPERTIES LABELS cuda TIMEOUT 600 DISCOVERY_TIMEOUT 60)
+
+  # The same tests of the kernels on a card, where there is one.
+  find_package(CUDAToolkit QUIET)
+  if(TARGET CUDA::cudart_static)
+    add_executable(test_cuda_card ${compiled} ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/card/card.cc
+      ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/card/on_card.cc)
+    target_include_directories(test_cuda_card PRIVATE ${CMAKE_SOURCE_DIR})
+    target_compile_definitions(test_cuda_card PRIVATE DELTAD_PTX="${CMAKE_BINARY_DIR}/cuda" DELTAD_TEST_PTX="${CMAKE_BINARY_DIR}/cuda_tests")
+    target_link_libraries(test_cuda_card PRIVATE deltad_ptx deltad_cuda_cases CUDA::cudart_static GTest::gmock GTest::gtest)
+    add_dependencies(test_cuda_card cuda_kernels)
+    add_test(NAME cuda_card COMMAND test_cuda_card)
+    set_tests_properties(cuda_card PROPERTIES LABELS cuda SKIP_RETURN_CODE 77 TIMEOUT 300)
+  endif()
 
   # What the machine code says (docs/kernels_predicted.md). The page holds for the compiler that it names.
   find_program(DELTAD_PYTHON3 python3)

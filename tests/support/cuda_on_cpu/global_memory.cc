@@ -1,6 +1,25 @@
 #include "tests/support/cuda_on_cpu/global_memory.h"
 
 namespace deltad::emulator {
+namespace {
+
+std::byte* (*take_memory)(size_t bytes) = [](size_t bytes) { return new std::byte[bytes]; };
+void (*give_back_memory)(std::byte*) = [](std::byte* memory) { delete[] memory; };
+
+}  // namespace
+
+void set_buffer_memory(std::byte* (*take)(size_t bytes), void (*give_back)(std::byte*)) {
+  take_memory = take;
+  give_back_memory = give_back;
+}
+
+void GiveBackBuffer::operator()(std::byte* memory) const { give_back_memory(memory); }
+
+BufferMemory take_buffer(size_t bytes) {
+  BufferMemory memory(take_memory(bytes));
+  std::memset(memory.get(), 0xff, bytes);
+  return memory;
+}
 
 GlobalMemory& GlobalMemory::instance() {
   static GlobalMemory memory;

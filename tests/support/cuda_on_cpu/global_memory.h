@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -44,15 +45,24 @@ class GlobalMemory {
   const GlobalRange* last_ = nullptr;
 };
 
+// Where the memory of buffers comes from: the heap, unless a program that runs kernels on a card
+// says otherwise before the first buffer is made.
+void set_buffer_memory(std::byte* (*take)(size_t bytes), void (*give_back)(std::byte*));
+struct GiveBackBuffer {
+  void operator()(std::byte* memory) const;
+};
+using BufferMemory = std::unique_ptr<std::byte[], GiveBackBuffer>;
+BufferMemory take_buffer(size_t bytes);  // poisoned
+
 // An array on the device, with a gap on both sides. Elements that nobody set are poison: all bits
 // set, which is NaN for floats.
 template <class T>
 class DeviceBuffer {
  public:
   DeviceBuffer(std::string name, size_t count, Access access)
-      : memory_(count * sizeof(T) + 3 * kGap, std::byte{0xff}), count_(count) {
-    const auto start = reinterpret_cast<uintptr_t>(memory_.data());
-    base_ = memory_.data() + (kGap + (kGap - start % kGap) % kGap);
+      : memory_(take_buffer(count * sizeof(T) + 3 * kGap)), count_(count) {
+    const auto start = reinterpret_cast<uintptr_t>(memory_.get());
+    base_ = memory_.get() + (kGap + (kGap - start % kGap) % kGap);
     GlobalMemory::instance().add({std::move(name), base_, count * sizeof(T), access});
   }
   DeviceBuffer(std::string name, const std::vector<T>& values, Access access = Access::kRead)
@@ -73,7 +83,7 @@ class DeviceBuffer {
 
  private:
   static constexpr size_t kGap = 256;  // also the alignment that cudaMalloc gives
-  std::vector<std::byte> memory_;
+  BufferMemory memory_;
   std::byte* base_;
   size_t count_;
 };

@@ -19,6 +19,9 @@ const auto kConfigurations =
 
 class AttentionPtx : public testing::TestWithParam<Configuration> {
  protected:
+  void SetUp() override {
+    if (!can_run(GetParam().arch)) GTEST_SKIP() << GetParam().arch << " does not run here";
+  }
   AttentionCase with(const std::vector<TestSequence>& sequences) const {
     return {GetParam().heads, GetParam().kv_heads, GetParam().head_dim, sequences};
   }

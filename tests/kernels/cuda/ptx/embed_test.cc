@@ -5,7 +5,7 @@
 namespace deltad::cuda {
 namespace {
 
-class EmbedPtx : public testing::TestWithParam<const char*> {};
+class EmbedPtx : public ArchitectureTest {};
 INSTANTIATE_TEST_SUITE_P(Architecture, EmbedPtx, testing::ValuesIn(ptx::kArchitectures));
 
 TEST_P(EmbedPtx, EqualsTheOracle) {

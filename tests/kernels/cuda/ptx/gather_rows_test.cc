@@ -5,7 +5,7 @@
 namespace deltad::cuda {
 namespace {
 
-class GatherRowsPtx : public testing::TestWithParam<const char*> {};
+class GatherRowsPtx : public ArchitectureTest {};
 INSTANTIATE_TEST_SUITE_P(Architecture, GatherRowsPtx, testing::ValuesIn(ptx::kArchitectures));
 
 TEST_P(GatherRowsPtx, CopiesThem) {

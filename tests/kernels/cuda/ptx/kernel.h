@@ -1,5 +1,7 @@
-// Kernels' PTX, launched like the emulator launches them as C++: on the buffers that the test made
-// (emulator::DeviceBuffer), whose addresses are the host's.
+// Kernels of kernels/cuda as nvcc compiled them, launched like the emulator launches them as C++:
+// on the buffers that the test made (emulator::DeviceBuffer), whose addresses are the host's. One
+// of two files runs them: interpreted.cc their PTX on the CPU (test_cuda_ptx), ../card/on_card.cc
+// the machine code on a card (test_cuda_card), without what weakens a kernel.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,30 +16,19 @@
 
 namespace deltad::cuda {
 
+// Whether what was compiled for the architecture ("sm_90a") can run here.
+bool can_run(const std::string& arch);
+
 class PtxFile {
  public:
   // kernels/cuda/FILE.cu, compiled for the architecture.
   PtxFile(const std::string& arch, const std::string& file)
-      : module_(ptx::load_file(std::string(DELTAD_PTX) + "/" + arch + "/" + file + ".ptx")),
+      : path_(std::string(DELTAD_PTX) + "/" + arch + "/" + file),
+        module_(ptx::load_file(path_ + ".ptx")),
         can_overlap_(arch != "sm_80") {}
 
   ptx::Outcome run(const char* kernel, const Launch& l, std::span<const std::byte> params,
-                   const ptx::Options& options, bool overlaps_previous) {
-    ptx::Memory memory;
-    for (const auto& [base, r] : emulator::GlobalMemory::instance().ranges()) {
-      const std::span bytes(r.base, r.bytes);
-      const bool fresh = r.access == emulator::Access::kFresh;
-      if (fresh || r.access == emulator::Access::kRead) {
-        memory.add(r.name, std::span<const std::byte>(bytes), fresh);
-      } else {
-        memory.add(r.name, bytes);
-      }
-    }
-    ptx::Options overlapping = options;
-    overlapping.overlaps_previous = overlaps_previous && can_overlap_;
-    return module_->run(kernel, {l.grid.x, l.grid.y, l.grid.z}, {l.block.x, l.block.y, l.block.z},
-                        l.shared_bytes, params, memory, overlapping);
-  }
+                   const ptx::Options& options, bool overlaps_previous);
   // For a case's run(): launches the kernel that it names. `out`: of all those launches.
   auto launcher(const ptx::Options& options, ptx::Outcome& out) {
     out = {};
@@ -52,8 +43,17 @@ class PtxFile {
   ptx::Module& module() { return *module_; }
 
  private:
+  const std::string path_;  // without the ending
   std::unique_ptr<ptx::Module> module_;
   bool can_overlap_;
+};
+
+// Tests whose parameter is an architecture.
+class ArchitectureTest : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (!can_run(GetParam())) GTEST_SKIP() << GetParam() << " does not run here";
+  }
 };
 
 }  // namespace deltad::cuda

@@ -47,6 +47,9 @@ class LinearDecodePtx : public LinearDecodePtxTest,
                         public testing::WithParamInterface<const char*> {
  protected:
   LinearDecodePtx() : LinearDecodePtxTest(GetParam()) {}
+  void SetUp() override {
+    if (!can_run(GetParam())) GTEST_SKIP() << GetParam() << " does not run here";
+  }
 };
 INSTANTIATE_TEST_SUITE_P(Architecture, LinearDecodePtx, testing::ValuesIn(ptx::kArchitectures));
 

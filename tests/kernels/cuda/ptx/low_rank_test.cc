@@ -37,6 +37,9 @@ class LowRankPtxTest : public testing::Test {
 class LowRankPtx : public LowRankPtxTest, public testing::WithParamInterface<const char*> {
  protected:
   LowRankPtx() : LowRankPtxTest(GetParam()) {}
+  void SetUp() override {
+    if (!can_run(GetParam())) GTEST_SKIP() << GetParam() << " does not run here";
+  }
 };
 INSTANTIATE_TEST_SUITE_P(Architecture, LowRankPtx, testing::ValuesIn(ptx::kArchitectures));
 

@@ -5,7 +5,7 @@
 namespace deltad::cuda {
 namespace {
 
-class RmsNormPtx : public testing::TestWithParam<const char*> {
+class RmsNormPtx : public ArchitectureTest {
  protected:
   // A kernel launch for RmsNormCase::run.
   auto launcher(const ptx::Options& options, ptx::Outcome& out) {

@@ -5,7 +5,7 @@
 namespace deltad::cuda {
 namespace {
 
-class RopeAppendPtx : public testing::TestWithParam<const char*> {};
+class RopeAppendPtx : public ArchitectureTest {};
 INSTANTIATE_TEST_SUITE_P(Architecture, RopeAppendPtx, testing::ValuesIn(ptx::kArchitectures));
 
 TEST_P(RopeAppendPtx, EqualsTheOracle) {

@@ -5,7 +5,7 @@
 namespace deltad::cuda {
 namespace {
 
-class SamplerPtx : public testing::TestWithParam<const char*> {};
+class SamplerPtx : public ArchitectureTest {};
 INSTANTIATE_TEST_SUITE_P(Architecture, SamplerPtx, testing::ValuesIn(ptx::kArchitectures));
 
 TEST_P(SamplerPtx, EqualsTheOracle) {

@@ -5,7 +5,7 @@
 namespace deltad::cuda {
 namespace {
 
-class SiluGatePtx : public testing::TestWithParam<const char*> {};
+class SiluGatePtx : public ArchitectureTest {};
 INSTANTIATE_TEST_SUITE_P(Architecture, SiluGatePtx, testing::ValuesIn(ptx::kArchitectures));
 
 TEST_P(SiluGatePtx, EqualsTheOracle) {
