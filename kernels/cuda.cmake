@@ -69,7 +69,7 @@ function(deltad_fatbins variable folder in)
       endif()
     endforeach()
     add_custom_command(OUTPUT ${in}/${stem}.fatbin
-      COMMAND ${DELTAD_FATBINARY} --64 --create=${in}/${stem}.fatbin ${images}
+      COMMAND ${DELTAD_FATBINARY} --64 --compress-all --create=${in}/${stem}.fatbin ${images}
       DEPENDS ${files} VERBATIM)
     list(APPEND made ${in}/${stem}.fatbin)
   endforeach()
