@@ -2,7 +2,7 @@
 // chooses, and the numbers of rows only how many launches there are.
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "backend/cuda/cuda_ops.h"
@@ -78,7 +78,9 @@ void CudaOps::attention(TensorView out, TensorView qkv, const AttentionShape& sh
     p.kv_heads = shape.kv_heads;
     p.head_dim = shape.head_dim;
     p.q_offset = shape.q_offset;
-    p.segments = (rows.longest + cuda::kSegment - 1) / cuda::kSegment;
+    // In powers of two, so that a context that grows seldom makes another launch of it.
+    p.segments = static_cast<int32_t>(std::bit_ceil(
+        static_cast<uint32_t>((rows.longest + cuda::kSegment - 1) / cuda::kSegment)));
     p.scale = score_scale(shape);
     const int64_t tiles = cuda::attention_head_tiles(shape.heads, shape.kv_heads);
     grow(scratch_.attention_parts,

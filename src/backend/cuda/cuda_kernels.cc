@@ -21,6 +21,7 @@ namespace deltad {
 namespace {
 
 constexpr uint32_t kSharedWithoutAsking = 48u << 10;
+constexpr int kOverlapsFrom = 9;  // compute capability, of launches that may overlap
 constexpr int32_t kHeadDims[] = {64, 96, 128, 192, 256};
 
 }  // namespace
@@ -93,6 +94,14 @@ Status CudaKernels::launch_bytes(cudaStream_t stream, const char* name, const cu
   config.blockDim = dim3(shape.block.x, shape.block.y, shape.block.z);
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
+  // Kernels of a step wait for the one before themselves, after what they can do without it.
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  if (stream == device_.compute() && device_.major() >= kOverlapsFrom) {
+    config.attrs = &overlap;
+    config.numAttrs = 1;
+  }
   void* arguments[] = {const_cast<void*>(params)};
   return CUDA_STATUS(
       device_,

@@ -18,19 +18,20 @@ class CudaKernels {
   ~CudaKernels();
   CudaKernels(const CudaKernels&) = delete;
 
-  // `name` is one of kernels/cuda's headers; params the struct that its kernel takes.
+  // `name` is one of kernels/cuda's headers; params the struct that its kernel takes, read before
+  // this returns.
   template <class Params>
   Status launch(cudaStream_t stream, const char* name, const cuda::Launch& shape,
                 const Params& params) const {
     return launch_bytes(stream, name, shape, &params);
   }
+  Status launch_bytes(cudaStream_t stream, const char* name, const cuda::Launch& shape,
+                      const void* params) const;
 
  private:
   explicit CudaKernels(CudaDevice& device) : device_(device) {}
   Status load_images();
   Status find(const char* name, uint32_t shared_bytes);
-  Status launch_bytes(cudaStream_t stream, const char* name, const cuda::Launch& shape,
-                      const void* params) const;
 
   CudaDevice& device_;
   std::vector<cudaLibrary_t> libraries_;

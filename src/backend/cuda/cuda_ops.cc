@@ -5,16 +5,22 @@
 #include "base/check.h"
 
 namespace deltad {
+namespace {
+
+// More rows are worth launching one by one, and would be graphs for too many sizes.
+constexpr size_t kMostGraphRows = 64;
+
+}  // namespace
 
 CudaOps::CudaOps(CudaDevice& device, const CudaKernels& kernels, const CudaWeights& weights,
                  int host_threads)
     : device_(device),
-      kernels_(kernels),
       weights_(weights),
       team_(host_threads, false),
       bound_(kCudaSlots, nullptr),
       slots_(device),
-      rows_(device, slots_) {}
+      rows_(device, slots_),
+      program_(device, kernels) {}
 
 void CudaOps::bind_slot(int32_t slot, const VariantWeights* variant) {
   CHECK(slot >= 0 && slot < kCudaSlots, "no such slot");
@@ -25,9 +31,11 @@ void CudaOps::begin_step(const StepTables& tables) {
   failure_ = device_.use();
   tables_ = tables;
   if (working()) note(rows_.begin(tables, bound_, weights_));
+  program_.begin(rows_.prompt_tiles() == 0 && tables.ids.size() <= kMostGraphRows);
 }
 
 Result<TensorView> CudaOps::download(TensorView values) {
+  if (working()) note(program_.flush());
   if (!working()) return failure_;
   const size_t bytes = static_cast<size_t>(values.rows() * values.row_stride) *
                        dtype_size(values.dtype);
@@ -52,6 +60,7 @@ Result<TensorView> CudaOps::download(TensorView values) {
 }
 
 Result<TensorView> CudaOps::end_step(TensorView result) {
+  if (working()) note(program_.end());
   note(device_.step_ended());
   count_bytes();
   if (!working()) return failure_;

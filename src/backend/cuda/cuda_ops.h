@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "backend/cuda/step_program.h"
 #include "backend/cuda/step_rows.h"
 #include "base/worker_team.h"
 #include "kernels/cuda/linear_decode.h"
@@ -24,6 +25,7 @@ class CudaOps final : public Ops {
 
   // Once, after the weights are declared.
   Status allocate_slots() { return slots_.allocate(weights_.specs().size()); }
+  int64_t replayed_steps() const { return program_.replays(); }
   // Memory on the device that is neither weights nor handed out. Any thread.
   size_t device_bytes() const { return device_bytes_.load(std::memory_order_relaxed); }
 
@@ -68,7 +70,7 @@ class CudaOps final : public Ops {
   }
   template <class Params>
   void launch(const char* kernel, const cuda::Launch& shape, const Params& params) {
-    if (working()) note(kernels_.launch(device_.compute(), kernel, shape, params));
+    if (working()) note(program_.launch(kernel, shape, params));
   }
   void grow(DeviceMemory& memory, int64_t bytes, const char* purpose) {
     if (working())
@@ -77,13 +79,13 @@ class CudaOps final : public Ops {
   void count_bytes();
 
   CudaDevice& device_;
-  const CudaKernels& kernels_;
   const CudaWeights& weights_;
   WorkerTeam team_;
   std::vector<const CudaVariantWeights*> bound_;
   SlotTables slots_;
   StepRows rows_;
   StepTables tables_;
+  StepProgram program_;
   Scratch scratch_;
   PinnedMemory downloaded_;
   Status failure_;
