@@ -106,6 +106,7 @@ struct cudaPointerAttributes {
 #define cudaEventBlockingSync 0x01
 #define cudaEventDisableTiming 0x02
 #define cudaEventWaitDefault 0x00
+#define cudaInvalidDeviceId ((int)-2)
 
 enum cudaStreamCaptureStatus {
   cudaStreamCaptureStatusNone = 0,
