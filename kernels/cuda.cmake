@@ -46,6 +46,36 @@ function(deltad_cuda target folder out)
   add_custom_target(${target} ALL DEPENDS ${products})
 endfunction()
 
+# deltad_fatbins(VARIABLE FOLDER IN): IN/ARCH/NAME.{ptx,cubin} of FOLDER/*.cu become IN/NAME.fatbin, with PTX for later GPUs; the
+# list of these files is left in VARIABLE.
+function(deltad_fatbins variable folder in)
+  find_program(DELTAD_FATBINARY fatbinary PATHS /usr/local/cuda/bin REQUIRED)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cu)
+  set(made)
+  foreach(source ${sources})
+    cmake_path(GET source STEM stem)
+    set(images)
+    set(files)
+    foreach(arch ${DELTAD_CUDA_ARCHITECTURES})
+      if(stem MATCHES "_(sm_[0-9]+a?)$" AND NOT CMAKE_MATCH_1 STREQUAL arch)
+        continue()
+      endif()
+      string(REPLACE "sm_" "" sm ${arch})
+      list(APPEND images --image3=kind=elf,sm=${sm},file=${in}/${arch}/${stem}.cubin)
+      list(APPEND files ${in}/${arch}/${stem}.cubin)
+      if(NOT arch MATCHES "a$")  # PTX for an architecture with an "a" is for that one alone
+        list(APPEND images --image3=kind=ptx,sm=${sm},file=${in}/${arch}/${stem}.ptx)
+        list(APPEND files ${in}/${arch}/${stem}.ptx)
+      endif()
+    endforeach()
+    add_custom_command(OUTPUT ${in}/${stem}.fatbin
+      COMMAND ${DELTAD_FATBINARY} --64 --compress-all --create=${in}/${stem}.fatbin ${images}
+      DEPENDS ${files} VERBATIM)
+    list(APPEND made ${in}/${stem}.fatbin)
+  endforeach()
+  set(${variable} ${made} PARENT_SCOPE)
+endfunction()
+
 deltad_cuda(cuda_kernels kernels/cuda ${CMAKE_BINARY_DIR}/cuda)
 execute_process(COMMAND ${DELTAD_NVCC} --version OUTPUT_VARIABLE DELTAD_NVCC_VERSION)
 string(REGEX MATCH "V([0-9.]+)" DELTAD_NVCC_VERSION "${DELTAD_NVCC_VERSION}")

@@ -5,11 +5,15 @@ target_include_directories(deltad_cuda_on_cpu PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE
 target_link_libraries(deltad_cuda_on_cpu PUBLIC deltad_base)
 file(GLOB cuda_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu)
 set_source_files_properties(${cuda_kernels} PROPERTIES LANGUAGE CXX)
-# Cases that the tests on the emulator and those of the PTX share, and the kernels as C++.
+# The kernels as C++, by name; and the cases that the tests on the emulator and those of the PTX share.
+set(kernel_list ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/kernels.cc)
+add_library(deltad_cuda_kernels_on_cpu STATIC EXCLUDE_FROM_ALL ${kernel_list} ${cuda_kernels})
+target_link_libraries(deltad_cuda_kernels_on_cpu PUBLIC deltad_cuda_on_cpu deltad_kernels)
 file(GLOB cases CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/*.cc)
 list(FILTER cases EXCLUDE REGEX "_test\\.cc$")
-add_library(deltad_cuda_cases STATIC EXCLUDE_FROM_ALL ${cases} ${cuda_kernels})
-target_link_libraries(deltad_cuda_cases PUBLIC deltad_cuda_on_cpu deltad_kernels GTest::gtest)
+list(REMOVE_ITEM cases ${kernel_list})
+add_library(deltad_cuda_cases STATIC EXCLUDE_FROM_ALL ${cases})
+target_link_libraries(deltad_cuda_cases PUBLIC deltad_cuda_kernels_on_cpu GTest::gtest)
 file(GLOB emulated CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/*_test.cc)
 add_executable(test_cuda_emulated ${emulated})
 target_link_libraries(test_cuda_emulated PRIVATE deltad_cuda_cases GTest::gmock GTest::gtest_main)
@@ -18,6 +22,16 @@ if(DELTAD_SANITIZE)
   target_compile_definitions(test_cuda_emulated PRIVATE DELTAD_FEW_BATCHES)
 endif()
 gtest_discover_tests(test_cuda_emulated PROPERTIES LABELS cuda TIMEOUT 300 DISCOVERY_TIMEOUT 60)
+
+# The CUDA runtime, cuBLASLt and NCCL on the CPU, under the toolkit's header names (docs/gpu_emulator.md).
+file(GLOB runtime CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/support/cuda_on_cpu/runtime/*.cc)
+add_library(deltad_cuda_runtime_on_cpu STATIC EXCLUDE_FROM_ALL ${runtime})
+target_include_directories(deltad_cuda_runtime_on_cpu PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/support/cuda_on_cpu/runtime/include)
+target_link_libraries(deltad_cuda_runtime_on_cpu PUBLIC deltad_cuda_kernels_on_cpu deltad_tensor ${CMAKE_DL_LIBS})
+file(GLOB runtime_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/support/cuda_on_cpu/runtime/tests/*.cc)
+add_executable(test_cuda_runtime ${runtime_tests})
+target_link_libraries(test_cuda_runtime PRIVATE deltad_cuda_runtime_on_cpu GTest::gmock GTest::gtest_main)
+gtest_discover_tests(test_cuda_runtime PROPERTIES LABELS cuda TIMEOUT 300 DISCOVERY_TIMEOUT 60)
 
 # The PTX that nvcc makes of the CUDA kernels, run by an interpreter (support/ptx). Its own tests compile small kernels.
 if(DELTAD_NVCC)

@@ -1,10 +1,11 @@
-// Backend: where weights live and steps run. One implementation per kind of device (backend/cpu;
-// CUDA later). Owned by main. Loading (put_*, new_variant) may be called by loader threads; ops()
-// only by the engine's thread.
+// Backend: where weights live and steps run. One implementation per kind of device (backend/cpu,
+// backend/cuda). Owned by main. Loading (put_*, new_variant, upload) may be called by loader
+// threads; ops() only by the engine's thread.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,14 +61,25 @@ class Backend {
   // is a multiple of 16 for matrices. Several threads may put disjoint ranges of rows.
   virtual Status put_rows(WeightId weight, int part, int64_t first, int64_t count,
                           const uint16_t* values) = 0;
+  // After the last put_rows: returns when all of them are in their places.
+  virtual Status finish_weights() = 0;
   // Memory for a variant's values. kInvalidArgument if the base has no such place.
   virtual Result<std::unique_ptr<VariantWeights>> new_variant(const VariantContent& content) = 0;
   // What such a variant takes (its bytes()), before it is made.
   virtual Result<size_t> variant_bytes(const VariantContent& content) const = 0;
 
   virtual Result<Buffer> allocate(size_t bytes) = 0;  // device memory, zero-filled
+  // Copies from the host into allocated memory; `from` may be reused when it returns. Not while a
+  // step uses that memory.
+  virtual Status upload(void* to, const void* from, size_t bytes) = 0;
+  // What allocate() may still take; nullopt: as much as this machine's memory allows.
+  virtual std::optional<int64_t> device_free_bytes() const = 0;
+  // Not ok: the device has failed, for good, and so will every step.
+  virtual Status health() const = 0;
   virtual Ops& ops() = 0;
   virtual size_t weight_bytes() const = 0;      // of the base, resident
+  // On a device, beside weights, variants and what allocate() gave: staging, tables, scratch.
+  virtual size_t workspace_bytes() const { return 0; }
   virtual std::string description() const = 0;  // "CPU, avx512_bf16, 2 threads"
 };
 

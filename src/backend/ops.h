@@ -3,6 +3,10 @@
 // result is there (CPU) or ordered on the step's stream (CUDA). Arguments are checked by the caller
 // (model/transformer); a wrong one is a CHECK.
 //
+// A step is: bind_slot for each of its variants, begin_step with its tables, operations that take
+// these tables and no others, end_step. So a device copies the tables once and the result once.
+// What a device cannot do (no memory, a failed launch) is told by end_step.
+//
 // Numerics: accumulation, residual stream, softmax, norms and logits in fp32; what a linear layer
 // reads ("activation") in activation_type(). A row's result depends on that row alone: never on the
 // number of rows, on the other rows, on how a prompt was cut into chunks or on the number of
@@ -13,6 +17,7 @@
 #include <span>
 
 #include "backend/weights.h"
+#include "base/status.h"
 #include "tensor/tensor_view.h"
 
 namespace deltad {
@@ -28,12 +33,24 @@ struct RowGroup {
   int32_t slot;
 };
 
-// The rows of one sequence in this step: positions first_position, first_position+1, …
+// Rows of one sequence in this step: positions first_position, first_position+1, …, all of its
+// prompt or all generated. Where a backend has a path for each, this decides, never the number of
+// rows: so what is computed again after a preemption has the bits that it had.
 struct SequenceSpan {
   int32_t first_row, end_row;
   int32_t first_position;
   const int32_t*
       blocks;  // KV block of position p: blocks[p / block_tokens]; holds all up to the last row
+  bool generated = false;
+};
+
+// The tables of a step. They live until its end_step, or until the next begin_step.
+struct StepTables {
+  std::span<const int32_t> ids;          // [rows]
+  std::span<const RowGroup> groups;      // cover the rows
+  std::span<const SequenceSpan> spans;   // cover the rows
+  std::span<const int32_t> logit_rows;   // to be gathered
+  std::span<const RowGroup> logit_groups;  // cover the gathered rows
 };
 
 enum class Epilogue {
@@ -71,9 +88,20 @@ class Ops {
   virtual int64_t row_stride(int64_t columns) const = 0;
   virtual int64_t kv_block_bytes(const AttentionShape& shape, int32_t block_tokens) const = 0;
 
+  // kUnimplemented, with what was expected, if there is no kernel for such attention.
+  virtual Status check_shape(const AttentionShape& shape) const = 0;
+
   // From now on slot means this variant (null: nothing). Between two steps only; a pointer, no
   // copy.
   virtual void bind_slot(int32_t slot, const VariantWeights* variant) = 0;
+  // Every span that the step's operations get is one of these.
+  virtual void begin_step(const StepTables& tables) = 0;
+  // Waits for fp32 or activation `values` and gives them where the host may read and write them,
+  // until the next step or download: on a CPU as they are. Within a step.
+  virtual Result<TensorView> download(TensorView values) = 0;
+  // Ends the step: the first thing that went wrong in it, else what download(result) gives. Without
+  // a result (no data) it waits for nothing.
+  virtual Result<TensorView> end_step(TensorView result) = 0;
 
   // out fp32 [M, H]: row r is the embedding of ids[r] (the variant's own, if it has one, plus what
   // its low-rank factors say).

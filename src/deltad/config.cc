@@ -36,6 +36,10 @@ class Reader {
             {"variants", kVariantsExpected,
              [](const YAML::Node& node, Config& c) { return read_variants(node, &c.variants); }},
             {"server", "a map", nested("server", server)},
+            {"device", "auto, cpu or cuda",
+             [](const YAML::Node& node, Config& c) {
+               return node.IsScalar() && parse_device(node.Scalar(), &c.device);
+             }},
             {"engine", "a map", nested("engine", engine_keys())},
             {"cpu", "a map", nested("cpu", cpu_keys())},
             {"variant_watch", "a map", nested("variant_watch", variant_watch_keys())},

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "deltad/config_diff.h"
+#include "deltad/device.h"
 #include "deltad/listen_address.h"
 #include "engine/engine.h"
 #include "router/folder_watcher.h"
@@ -39,6 +40,7 @@ struct Config {
   TlsFiles tls;                                // of the listener
   TlsFiles admin_tls;                          // of the admin listener; empty: as the other
   std::string keys_file;                       // of hashed API keys; "": none
+  DeviceChoice device = DeviceChoice::kAuto;
   EngineOptions engine;
   CpuBackendOptions cpu;
   PoolServiceOptions pool;

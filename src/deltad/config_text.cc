@@ -51,6 +51,7 @@ std::string describe(const Config& config) {
       out += fmt::format(
           "grpc:      {}{}, {} calls at once on a connection, {} bytes for what arrives\n", *listen,
           what, config.grpc_streams, config.grpc_memory);
+  out += fmt::format("device:    {}\n", device_name(config.device));
   out += fmt::format("cpu:       threads {}, instruction set {}\n",
                      count_or(config.cpu.threads, "one a core"),
                      config.cpu.isa.empty() ? "the best there is" : config.cpu.isa);

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "delta/checkpoint_text.h"
 #include "delta/loader.h"
+#include "deltad/device.h"
 #include "server/admin/debug_json.h"
 #include "server/generation/generation_plan.h"
 
@@ -86,7 +87,7 @@ Daemon::Daemon(const Config& config, std::unique_ptr<Access> access,
       spans_(std::move(spans)),
       observer_(spans_.get(), config.trace_ratio),
       access_(std::move(access)),
-      api_(ApiOptions{config.cors_origins}, *access_, observer_),
+      api_(ApiOptions{config.cors_origins, backend_list()}, *access_, observer_),
       admin_api_(*access_, observer_) {}
 
 Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config,
@@ -240,8 +241,9 @@ Status Daemon::poll_files() {
 Status Daemon::load() {
   const TimePoint start = Clock::real().now();
   LoadingLog progress;
+  ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, make_backend(config_.device, config_.cpu));
   ASSIGN_OR_RETURN(
-      base_, load_base_model(config_.base, config_.cpu,
+      base_, load_base_model(config_.base, std::move(backend),
                              [&](int64_t done, int64_t total) { progress.update(done, total); }));
   if (!base_->text) return no_tokenizer(config_.base);
   ASSIGN_OR_RETURN(engine_,
@@ -305,6 +307,7 @@ void Daemon::set_serving(const Config& config) {
   serving.base_path = config.base;
   serving.created = loaded_at_;
   serving.base_bytes = base_->backend->weight_bytes();
+  serving.device = base_->backend->description();
   serving.config_digest = config_digest(config);
   MutexLock lock(mutex_);
   serving_ = std::move(serving);

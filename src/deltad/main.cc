@@ -20,7 +20,7 @@ using deltad::Config;
 using deltad::Status;
 
 struct CommandLine {
-  std::string config_file, base, listen, watch;
+  std::string config_file, base, listen, watch, device;
   std::vector<std::string> variants;
   int threads = -1;
   bool check_only = false;
@@ -57,6 +57,7 @@ deltad::Result<Config> make_config(const CommandLine& line) {
                     "another port",
                     config.admin_listen, config.http.listen));
   if (line.threads >= 0) config.cpu.threads = line.threads;
+  if (!line.device.empty()) deltad::parse_device(line.device, &config.device);
   return config;
 }
 
@@ -115,9 +116,16 @@ int main(int argc, char** argv) {
   app.add_option("--listen", line.listen, "ADDRESS:PORT (default 127.0.0.1:8080)");
   app.add_option("--threads", line.threads, "Kernel threads; 0: one a core")
       ->check(CLI::Range(0, 1024));
+  app.add_option("--device", line.device,
+                 "auto, cpu or cuda; auto: a GPU if there is one, else the CPU")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app.add_flag("--check-config", line.check_only,
                "Say what is wrong with the config, or what would run, and end");
-  app.set_version_flag("--version", std::string("deltad ") + deltad::kVersion);
+  app.set_version_flag("--version", [] {
+    std::string text = std::string("deltad ") + deltad::kVersion;
+    for (const std::string& backend : deltad::backend_list()) text += "\n" + backend;
+    return text;
+  });
   app.add_flag_callback("--man",
                         [&app] {
                           fmt::print("{}", deltad::man_page(app, 8, deltad::kVersion,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "base/log.h"
 #include "base/worker_team.h"
@@ -21,7 +22,7 @@ std::string model_name_of(const std::string& path) {
 }
 
 Result<std::unique_ptr<BaseModel>> load_base_model(const std::string& path,
-                                                   const CpuBackendOptions& backend,
+                                                   std::unique_ptr<Backend> backend,
                                                    const Progress& progress) {
   auto model = std::make_unique<BaseModel>();
   model->name = model_name_of(path);
@@ -31,10 +32,17 @@ Result<std::unique_ptr<BaseModel>> load_base_model(const std::string& path,
     log_warning("{} has no tokenizer.json: only token ids can be given and returned", path);
   ASSIGN_OR_RETURN(model->digest, base_digest(*model->checkpoint));
   model->table = make_weight_table(model->config());
-  ASSIGN_OR_RETURN(model->backend, make_cpu_backend(backend));
+  model->backend = std::move(backend);
   RETURN_IF_ERROR(load_base(*model->checkpoint, model->table, *model->backend,
                             std::min(kMostReaders, WorkerTeam::cores()), progress));
   return model;
+}
+
+Result<std::unique_ptr<BaseModel>> load_base_model(const std::string& path,
+                                                   const CpuBackendOptions& backend,
+                                                   const Progress& progress) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Backend> made, make_cpu_backend(backend));
+  return load_base_model(path, std::move(made), progress);
 }
 
 }  // namespace deltad

@@ -28,7 +28,11 @@ struct BaseModel {
 // "…/SmolLM2.gguf" → "SmolLM2"; "…/SmolLM2/" → "SmolLM2".
 std::string model_name_of(const std::string& path);
 
-// Reads and loads it all. progress is called while weights are read.
+// Reads and loads it all into the backend. progress is called while weights are read.
+Result<std::unique_ptr<BaseModel>> load_base_model(const std::string& path,
+                                                   std::unique_ptr<Backend> backend,
+                                                   const Progress& progress);
+// The same into a new CPU backend.
 Result<std::unique_ptr<BaseModel>> load_base_model(const std::string& path,
                                                    const CpuBackendOptions& backend,
                                                    const Progress& progress);

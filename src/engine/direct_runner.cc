@@ -73,7 +73,7 @@ Result<Logits> DirectRunner::step(std::span<const int32_t> ids) {
     if (batch.groups.empty() || batch.groups.back().slot != slots_[s])
       batch.groups.push_back({row, row, slots_[s]});
     batch.groups.back().end_row = row + 1;
-    batch.spans.push_back({row, row + 1, lengths_[s], blocks_[s].data()});
+    batch.spans.push_back({row, row + 1, lengths_[s], blocks_[s].data(), true});
     batch.logit_rows.push_back(row);
   }
   auto logits = transformer_->forward(batch, kv_, bound_);

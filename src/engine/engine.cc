@@ -45,8 +45,9 @@ Result<std::unique_ptr<Engine>> Engine::make(const ModelConfig& config, const We
   if (!transformer.ok()) return transformer.status();
   const int64_t block_bytes =
       backend.ops().kv_block_bytes((*transformer)->attention_shape(), options.block_tokens);
-  ASSIGN_OR_RETURN(const KvSize size, size_kv(options, config.max_positions,
-                                              block_bytes * config.layers, available_memory()));
+  ASSIGN_OR_RETURN(const KvSize size,
+                   size_kv(options, config.max_positions, block_bytes * config.layers,
+                           backend.device_free_bytes().value_or(available_memory())));
   const KvGeometry geometry{config.layers, size.blocks, options.block_tokens, block_bytes};
   ASSIGN_OR_RETURN(Buffer memory, backend.allocate(static_cast<size_t>(geometry.bytes())));
   log_info("KV cache: {} blocks of {} tokens, {:.1f} MiB; context {} tokens", size.blocks,

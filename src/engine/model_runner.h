@@ -16,6 +16,8 @@ class ModelRunner {
   virtual Result<Logits> forward(const Batch& batch, const KvView& kv,
                                  std::span<const VariantWeights* const> slots) = 0;
   virtual int32_t max_slots() const = 0;
+  // Not ok: no step will work any more. Any thread.
+  virtual Status health() const { return {}; }
   virtual size_t workspace_bytes() const { return 0; }  // memory beside weights and KV
   // Runs work(context, i) for 0 ≤ i < n on the kernel threads.
   virtual void parallel_for(int64_t n, void (*work)(void* context, int64_t i), void* context) = 0;

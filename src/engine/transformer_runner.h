@@ -18,7 +18,10 @@ class TransformerRunner final : public ModelRunner {
                          std::span<const VariantWeights* const> slots) override {
     return transformer_->forward(batch, kv, slots);
   }
-  size_t workspace_bytes() const override { return transformer_->workspace_bytes(); }
+  Status health() const override { return backend_.health(); }
+  size_t workspace_bytes() const override {
+    return transformer_->workspace_bytes() + backend_.workspace_bytes();
+  }
   int32_t max_slots() const override { return backend_.ops().max_slots(); }
   void parallel_for(int64_t n, void (*work)(void* context, int64_t i), void* context) override {
     backend_.ops().parallel_for(n, work, context);

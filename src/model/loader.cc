@@ -184,7 +184,8 @@ Status load_base(const Checkpoint& checkpoint, const WeightTable& table, Backend
   RETURN_IF_ERROR(backend.declare_weights(table.specs));
   const std::vector<Block> blocks = cut(table);
   log_types(checkpoint, blocks);
-  return Load(checkpoint, backend, blocks, progress).run(threads);
+  RETURN_IF_ERROR(Load(checkpoint, backend, blocks, progress).run(threads));
+  return backend.finish_weights();
 }
 
 }  // namespace deltad

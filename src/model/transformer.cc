@@ -69,6 +69,7 @@ Result<std::unique_ptr<Transformer>> Transformer::make(const ModelConfig& config
   made->max_rows_ = max_rows;
   made->positions_ = max_positions;
   const Ops& ops = backend.ops();
+  RETURN_IF_ERROR(ops.check_shape(made->shape_));
   made->hidden_stride_ = std::max(ops.row_stride(config.hidden), pad16(config.hidden));
   made->attended_stride_ = ops.row_stride(config.heads * config.head_dim);
   made->qkv_stride_ = qkv.rows();
@@ -83,10 +84,10 @@ Result<std::unique_ptr<Transformer>> Transformer::make(const ModelConfig& config
   ASSIGN_OR_RETURN(made->qkv_, backend.allocate(bytes(made->qkv_stride_, sizeof(float))));
   ASSIGN_OR_RETURN(made->attended_, backend.allocate(bytes(made->attended_stride_, act)));
   ASSIGN_OR_RETURN(made->gated_, backend.allocate(bytes(made->gated_stride_, act)));
-  ASSIGN_OR_RETURN(
-      made->cos_sin_,
-      backend.allocate(static_cast<size_t>(max_positions * config.head_dim) * sizeof(float)));
-  fill_cos_sin(made->cos_sin_.as<float>(), max_positions, config.head_dim, config.rope_theta);
+  std::vector<float> cos_sin(static_cast<size_t>(max_positions * config.head_dim));
+  fill_cos_sin(cos_sin.data(), max_positions, config.head_dim, config.rope_theta);
+  ASSIGN_OR_RETURN(made->cos_sin_, backend.allocate(cos_sin.size() * sizeof(float)));
+  RETURN_IF_ERROR(backend.upload(made->cos_sin_.data(), cos_sin.data(), made->cos_sin_.bytes()));
   return made;
 }
 
@@ -120,19 +121,28 @@ int64_t Transformer::vocab_of(int32_t slot, std::span<const VariantWeights* cons
   return config_.vocab;
 }
 
-void Transformer::bind(const Batch& batch, std::span<const VariantWeights* const> slots) {
+void Transformer::begin(const Batch& batch, std::span<const VariantWeights* const> slots,
+                        std::span<const RowGroup> logit_groups) {
   for (const SequenceSpan& span : batch.spans)
     CHECK(span.first_position + (span.end_row - span.first_row) <= positions_,
           "position beyond the context");
   for (size_t s = 0; s < slots.size(); ++s)
     backend_.ops().bind_slot(static_cast<int32_t>(s), slots[s]);
+  backend_.ops().begin_step(
+      {batch.ids, batch.groups, batch.spans, batch.logit_rows, logit_groups});
+}
+
+Status Transformer::observe(const Observer& observer, int index, TensorView hidden) {
+  ASSIGN_OR_RETURN(const TensorView values, backend_.ops().download(hidden));
+  observer(index, values);
+  return {};
 }
 
 void Transformer::run_layer(int64_t layer, TensorView residual, const Batch& batch,
                             const KvView& kv, std::span<const VariantWeights* const> slots,
                             const InputObserver* inputs) {
   CHECK(residual.rows() > 0 && residual.rows() <= max_rows_, "rows of a batch");
-  bind(batch, slots);
+  begin(batch, slots, {});
   run_block(layer, residual, batch, kv, inputs);
 }
 
@@ -171,26 +181,8 @@ Result<Logits> Transformer::forward(const Batch& batch, const KvView& kv,
                                     const Observer* observer) {
   Ops& ops = backend_.ops();
   const int64_t m = static_cast<int64_t>(batch.ids.size());
-  CHECK(m > 0 && m <= max_rows_, "rows of a batch");
-  bind(batch, slots);
-
-  const float eps = static_cast<float>(config_.rms_eps);
-  const DType act = ops.activation_type();
-  const TensorView residual = view(residual_, DType::kF32, m, config_.hidden, hidden_stride_);
-  ops.embed(residual, table_.embedding, batch.ids, batch.groups);
-  if (observer) (*observer)(-1, residual);
-  for (int64_t layer = 0; layer < config_.layers; ++layer) {
-    run_block(layer, residual, batch, kv, nullptr);
-    if (observer) (*observer)(static_cast<int>(layer), residual);
-  }
-  if (observer) {
-    const TensorView normed = view(normed_, act, m, config_.hidden, hidden_stride_);
-    ops.rms_norm(normed, residual, table_.final_norm, eps, batch.groups);
-    (*observer)(static_cast<int>(config_.layers), normed);
-  }
-
   const int64_t r = static_cast<int64_t>(batch.logit_rows.size());
-  if (r == 0) return Logits{};
+  CHECK(m > 0 && m <= max_rows_, "rows of a batch");
   const std::vector<RowGroup> groups = groups_of_rows(batch.logit_rows, batch.groups);
   Logits out;
   int64_t widest = 0;
@@ -199,13 +191,35 @@ Result<Logits> Transformer::forward(const Batch& batch, const KvView& kv,
     widest = std::max(widest, vocab);
     out.vocab.insert(out.vocab.end(), static_cast<size_t>(g.end_row - g.first_row), vocab);
   }
-  RETURN_IF_ERROR(ensure_logits(r, pad16(std::max(widest, config_.vocab))));
+  if (r > 0) RETURN_IF_ERROR(ensure_logits(r, pad16(std::max(widest, config_.vocab))));
+  begin(batch, slots, groups);
+
+  const float eps = static_cast<float>(config_.rms_eps);
+  const DType act = ops.activation_type();
+  const TensorView residual = view(residual_, DType::kF32, m, config_.hidden, hidden_stride_);
+  ops.embed(residual, table_.embedding, batch.ids, batch.groups);
+  if (observer) RETURN_IF_ERROR(observe(*observer, -1, residual));
+  for (int64_t layer = 0; layer < config_.layers; ++layer) {
+    run_block(layer, residual, batch, kv, nullptr);
+    if (observer) RETURN_IF_ERROR(observe(*observer, static_cast<int>(layer), residual));
+  }
+  if (observer) {
+    const TensorView normed = view(normed_, act, m, config_.hidden, hidden_stride_);
+    ops.rms_norm(normed, residual, table_.final_norm, eps, batch.groups);
+    RETURN_IF_ERROR(observe(*observer, static_cast<int>(config_.layers), normed));
+  }
+
+  if (r == 0) {
+    RETURN_IF_ERROR(ops.end_step({}).status());
+    return out;
+  }
   const TensorView gathered = view(gathered_, DType::kF32, r, config_.hidden, hidden_stride_);
   const TensorView normed = view(normed_, act, r, config_.hidden, hidden_stride_);
-  out.values = view(logits_, DType::kF32, r, widest, logits_columns_);
+  const TensorView logits = view(logits_, DType::kF32, r, widest, logits_columns_);
   ops.gather_rows(gathered, residual, batch.logit_rows);
   ops.rms_norm(normed, gathered, table_.final_norm, eps, groups);
-  ops.linear(out.values, normed, table_.head, groups, Epilogue::kStore);
+  ops.linear(logits, normed, table_.head, groups, Epilogue::kStore);
+  ASSIGN_OR_RETURN(out.values, ops.end_step(logits));
   return out;
 }
 

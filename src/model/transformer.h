@@ -23,7 +23,7 @@ struct Batch {
 };
 
 struct Logits {
-  TensorView values;           // fp32 [R, width]; valid until the next forward()
+  TensorView values;           // fp32 [R, width] in host memory; valid until the next forward()
   std::vector<int64_t> vocab;  // [R] columns that count in each row
 };
 
@@ -47,7 +47,7 @@ class Transformer {
   // What enters a linear layer of a block: its weight and x, activation type [M, d_in].
   using InputObserver = std::function<void(WeightId weight, TensorView x)>;
 
-  // One block alone, for those who walk a model layer by layer: residual fp32 [M, H] (rows
+  // One block alone, for those who walk a model layer by layer on a CPU: residual fp32 [M, H] (rows
   // residual_stride() apart) is what the block before left, and becomes what this one leaves.
   void run_layer(int64_t layer, TensorView residual, const Batch& batch, const KvView& kv,
                  std::span<const VariantWeights* const> slots, const InputObserver* inputs);
@@ -62,7 +62,9 @@ class Transformer {
   Transformer(const ModelConfig& config, const WeightTable& table, Backend& backend);
   Status ensure_logits(int64_t rows, int64_t columns);
   int64_t vocab_of(int32_t slot, std::span<const VariantWeights* const> slots) const;
-  void bind(const Batch& batch, std::span<const VariantWeights* const> slots);
+  void begin(const Batch& batch, std::span<const VariantWeights* const> slots,
+             std::span<const RowGroup> logit_groups);
+  Status observe(const Observer& observer, int index, TensorView hidden);
   void run_block(int64_t layer, TensorView residual, const Batch& batch, const KvView& kv,
                  const InputObserver* inputs);
 

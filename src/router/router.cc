@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
+#include <optional>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -23,8 +24,9 @@ constexpr int64_t kUnknownMemory = int64_t{1} << 30;
 constexpr int64_t kAutomaticWaiting = 4096 + 256;  // what an engine takes by default
 constexpr int64_t kAutomaticPerVariant = 4;        // a quarter of the total
 
-int64_t automatic_cache_bytes() {
-  const int64_t left = available_memory();
+// device_free: of the device where variants lie; nullopt: they lie in this machine's memory.
+int64_t automatic_cache_bytes(std::optional<int64_t> device_free) {
+  const int64_t left = device_free.value_or(available_memory());
   return (left > 0 ? left : kUnknownMemory) / kAutomaticShare;
 }
 
@@ -36,7 +38,8 @@ int64_t variant_bound(int64_t asked, int64_t total) {
 RouterCoreOptions core_options(const RouterOptions& options) {
   RouterCoreOptions out;
   out.base_name = options.base_name;
-  out.cache.device_bytes = options.cache_bytes > 0 ? options.cache_bytes : automatic_cache_bytes();
+  out.cache.device_bytes =
+      options.cache_bytes > 0 ? options.cache_bytes : automatic_cache_bytes(std::nullopt);
   out.cache.half_life_seconds = options.half_life_seconds;
   out.cache.age_bound_seconds = options.age_bound_seconds;
   out.cache.retry_seconds = options.retry_seconds;
@@ -462,7 +465,9 @@ Result<std::unique_ptr<Router>> Router::make(const RouterOptions& options,
                                              std::shared_ptr<const TextAssets> base_text,
                                              const WeightTable& table, Backend& backend,
                                              Engine& engine) {
-  return make(options, variants, std::move(base_text),
+  RouterOptions sized = options;
+  if (sized.cache_bytes == 0) sized.cache_bytes = automatic_cache_bytes(backend.device_free_bytes());
+  return make(sized, variants, std::move(base_text),
               files_loader(table, backend,
                            {options.base_digest, options.architecture, options.bytes_per_second}),
               engine);

@@ -19,6 +19,7 @@ struct Serving {
   std::string base_path;        // shown as `root`
   int64_t created = 0;          // unix seconds
   size_t base_bytes = 0;        // the base's weights, resident
+  std::string device;           // that runs the model, for people
   std::string config_digest;    // as config_digest() says
   double request_seconds = 0;   // that a request may take; 0: no bound
 };

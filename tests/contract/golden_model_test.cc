@@ -3,21 +3,24 @@
 // their variant files, on every instruction set that this machine has.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <map>
 
 #include "base/cpu_features.h"
 #include "delta/loader.h"
 #include "engine/base_model.h"
 #include "engine/direct_runner.h"
-#include "io/safetensors.h"
 #include "tensor/float16.h"
 #include "tests/support/golden_gguf.h"
+#include "tests/support/golden_reference.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/delta/raw_file.h"
 
 namespace deltad {
 namespace {
+
+using testing::largest_difference;
+using testing::read_ids;
+using testing::read_tensor;
 
 const std::string kGolden = DELTAD_GOLDEN;
 
@@ -26,37 +29,6 @@ std::vector<std::string> instruction_sets() {
   for (Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16})
     if (isa <= best_isa()) out.push_back(isa_name(isa));
   return out;
-}
-
-template <typename T>
-std::vector<T> read_tensor(const SafetensorsFile& file, const std::string& name) {
-  const SafetensorsEntry* entry = file.find(name);
-  EXPECT_NE(entry, nullptr) << name;
-  if (entry == nullptr) return {};
-  std::vector<T> out(static_cast<size_t>(entry->bytes) / sizeof(T));
-  EXPECT_TRUE(file.read(*entry, 0, entry->bytes, out.data()).ok());
-  return out;
-}
-
-std::vector<int32_t> read_ids(const SafetensorsFile& file, const std::string& name) {
-  std::vector<int32_t> out;
-  for (int64_t id : read_tensor<int64_t>(file, name)) out.push_back(static_cast<int32_t>(id));
-  return out;
-}
-
-// Largest difference of a matrix's rows from `expected` [rows, columns].
-float largest_difference(const TensorView& values, const std::vector<float>& expected,
-                         int64_t columns) {
-  float worst = 0;
-  for (int64_t r = 0; r < values.rows(); ++r) {
-    for (int64_t c = 0; c < columns; ++c) {
-      const float value = values.dtype == DType::kF32 ? values.row<float>(r)[c]
-                                                      : bf16_to_f32(values.row<uint16_t>(r)[c]);
-      const float difference = std::fabs(value - expected[static_cast<size_t>(r * columns + c)]);
-      if (!(difference <= worst)) worst = std::isnan(difference) ? INFINITY : difference;
-    }
-  }
-  return worst;
 }
 
 std::unique_ptr<BaseModel> load(const std::string& path, const std::string& isa) {

@@ -45,7 +45,16 @@ class RecordingBackend final : public Backend {
     return unimplemented("a RecordingBackend has no variants");
   }
   Result<size_t> variant_bytes(const VariantContent&) const override { return size_t{0}; }
+  Status finish_weights() override {
+    finished_ = true;
+    return {};
+  }
   Result<Buffer> allocate(size_t bytes) override { return Buffer::cpu(bytes); }
+  Status upload(void*, const void*, size_t) override {
+    return unimplemented("a RecordingBackend has no memory");
+  }
+  std::optional<int64_t> device_free_bytes() const override { return std::nullopt; }
+  Status health() const override { return {}; }
   Ops& ops() override { CHECK(false, "a RecordingBackend computes nothing"); }
   size_t weight_bytes() const override { return 0; }
   std::string description() const override { return "recording"; }
@@ -70,9 +79,11 @@ class RecordingBackend final : public Backend {
     MutexLock lock(mutex_);
     fail_after_ = calls;
   }
+  bool finished() const { return finished_; }  // finish_weights() was called
   void refuse_declaration() { declared_ = resource_exhausted("no memory for the weights"); }
 
  private:
+  bool finished_ = false;
   std::vector<WeightSpec> specs_;
   Status declared_;
   Mutex mutex_;

@@ -2,6 +2,7 @@
 // backend/backend.h for who may call what.
 #include <fmt/format.h>
 
+#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -26,6 +27,7 @@ class CpuBackend final : public Backend {
                   const uint16_t* values) override {
     return weights_.put_rows(weight, part, first, count, values);
   }
+  Status finish_weights() override { return {}; }
   Result<std::unique_ptr<VariantWeights>> new_variant(const VariantContent& content) override {
     ASSIGN_OR_RETURN(std::unique_ptr<CpuVariantWeights> made,
                      CpuVariantWeights::make(weights_, content));
@@ -35,6 +37,12 @@ class CpuBackend final : public Backend {
     return CpuVariantWeights::bytes_of(weights_, content);
   }
   Result<Buffer> allocate(size_t bytes) override { return Buffer::cpu(bytes); }
+  Status upload(void* to, const void* from, size_t bytes) override {
+    std::memcpy(to, from, bytes);
+    return {};
+  }
+  std::optional<int64_t> device_free_bytes() const override { return std::nullopt; }
+  Status health() const override { return {}; }
   Ops& ops() override { return ops_; }
   size_t weight_bytes() const override { return weights_.bytes(); }
   std::string description() const override {

@@ -23,7 +23,12 @@ class CpuOps final : public Ops {
   int32_t max_slots() const override;
   int64_t row_stride(int64_t columns) const override;
   int64_t kv_block_bytes(const AttentionShape& shape, int32_t block_tokens) const override;
+  Status check_shape(const AttentionShape&) const override { return {}; }
   void bind_slot(int32_t slot, const VariantWeights* variant) override;
+  // Operations read their arguments where they are: nothing to do before or after them.
+  void begin_step(const StepTables&) override {}
+  Result<TensorView> download(TensorView values) override { return values; }
+  Result<TensorView> end_step(TensorView result) override { return result; }
   void embed(TensorView out, WeightId embedding, std::span<const int32_t> ids,
              std::span<const RowGroup> groups) override;
   void rms_norm(TensorView out, TensorView x, WeightId norm, float eps,

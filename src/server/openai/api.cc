@@ -68,7 +68,7 @@ void OpenAiApi::answer(const RouteMatch& match, HttpRequest request, std::unique
   reply->record().caller = (*caller)->name();
   switch (match.route) {
     case Route::kHealth:
-      return reply->json(200, Json{{"status", "ok"}});
+      return health(*reply);
     case Route::kReady:
       return ready(*reply);
     case Route::kMetrics:
@@ -87,6 +87,15 @@ void OpenAiApi::answer_model(const Serving& serving, const Caller& caller, const
   if (model.empty()) return reply.json(200, list_models(serving, &caller));
   Json json;
   if (const ApiError error = get_model(serving, caller, model, &json)) return reply.error(error);
+  reply.json(200, json);
+}
+
+// Alive; what could run the model here and, once it is loaded, what does.
+void OpenAiApi::health(Reply& reply) const {
+  Serving serving;
+  (void)readiness_.check(&serving);
+  Json json = {{"status", "ok"}, {"backends", options_.backends}};
+  if (!serving.device.empty()) json["device"] = serving.device;
   reply.json(200, json);
 }
 

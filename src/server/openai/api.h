@@ -19,6 +19,7 @@ namespace deltad {
 
 struct ApiOptions {
   std::vector<std::string> cors_origins = {"*"};
+  std::vector<std::string> backends = {};  // that this program has here, for people
 };
 
 class OpenAiApi final : public HttpHandler {
@@ -36,6 +37,7 @@ class OpenAiApi final : public HttpHandler {
   void answer(const RouteMatch& match, HttpRequest request, std::unique_ptr<Reply> reply);
   void answer_model(const Serving& serving, const Caller& caller, const std::string& model,
                     Reply& reply) const;
+  void health(Reply& reply) const;
   void ready(Reply& reply) const;
   void metrics_page(Reply& reply);
 

@@ -16,7 +16,7 @@ using Launcher =
     std::function<emulator::Report(const char* kernel, const Launch& shape,
                                    std::span<const std::byte> params, const emulator::Options&)>;
 
-// The kernels of the decode path on the emulator.
+// On the emulator.
 emulator::Report emulate(const char* kernel, const Launch& shape, std::span<const std::byte> params,
                          const emulator::Options& options);
 

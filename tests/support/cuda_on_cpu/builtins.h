@@ -53,9 +53,9 @@ uint32_t ballot(uint32_t mask, bool vote, Where where);
 // Relaxed, as CUDA's atomics are.
 template <class T>
 T atomic_add(T* p, T value, Where where) {
-  global_write(p, sizeof(T), where);
-  const T old = *p;
-  *p = old + value;
+  T* there = reinterpret_cast<T*>(global_write(p, sizeof(T), where));
+  const T old = *there;
+  *there = old + value;
   return old;
 }
 

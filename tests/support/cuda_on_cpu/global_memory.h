@@ -1,5 +1,5 @@
 // Device memory: the buffers that a test made. Every access of a kernel is checked against them;
-// between two buffers lies a gap that belongs to none. Used by one thread.
+// between two buffers lies a gap that belongs to none. Used by one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,18 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tests/support/cuda_on_cpu/access_log.h"
+
 namespace deltad::emulator {
 
 enum class Access : uint8_t {
-  kRead,     // inputs that do not change in a step: weights
-  kFresh,    // inputs that the kernel before may have made
-  kWrite,    // outputs and scratch; each element is one block's affair
-  kMessage,  // blocks tell one another: a store is seen by others as late as the memory model
-             // allows, that is once a release after it was acquired
+  kRead,       // inputs that do not change in a step: weights
+  kFresh,      // inputs that the kernel before may have made
+  kWrite,      // outputs and scratch; each element is one block's affair
+  kMessage,    // blocks tell one another: a store is seen by others as late as the memory model
+               // allows, that is once a release after it was acquired
+  kShared,     // reads and writes; whoever made the range looks at them afterwards (`log`)
+  kForbidden,  // nothing; the range's name says why
 };
 
 struct GlobalRange {
@@ -26,6 +30,8 @@ struct GlobalRange {
   std::byte* base;
   size_t bytes;
   Access access;
+  AccessLog* log = nullptr;  // of all accesses, if anyone wants to know
+  ptrdiff_t alias = 0;       // from an address to where the bytes are
 };
 
 class GlobalMemory {
@@ -34,6 +40,9 @@ class GlobalMemory {
   void add(GlobalRange range);
   void remove(const std::byte* base);
   void set_access(const std::byte* base, Access access) { ranges_.at(base).access = access; }
+  void set_name(const std::byte* base, std::string name) {
+    ranges_.at(base).name = std::move(name);
+  }
   // The range that holds all of [address, address + bytes), or null.
   const GlobalRange* find(const void* address, size_t bytes);
   const std::map<const std::byte*, GlobalRange>& ranges() const { return ranges_; }

@@ -80,10 +80,10 @@ void Machine::start_bulk_copy(const BulkCopy& copy, Where where) {
       return std::string("no fence_proxy_async between the mbarrier's init and the copy");
     });
   }
-  global_read_bulk(copy.source, copy.bytes, where);
+  const std::byte* source = global_read_bulk(copy.source, copy.bytes, where);
   std::memset(shared_target(copy.offset, copy.bytes, 16, where), 0xff, copy.bytes);
   check(block.races->copy_starts(current->index, copy.offset, copy.bytes), *current, true, where);
-  block.bulk_copies.push_back(copy);
+  block.bulk_copies.push_back({copy.offset, source, copy.bytes, copy.barrier});
 }
 
 // One copy, of any block, arrives: the oldest, the newest or any, as threads go.

@@ -36,15 +36,31 @@ const GlobalRange& check_global(const void* address, size_t bytes, size_t alignm
     machine.fail(FaultKind::kGlobalBounds, *current, where,
                  [&] { return std::to_string(bytes) + " bytes " + memory.describe(address); });
   }
+  if (range->access == Access::kForbidden) {
+    machine.fail(FaultKind::kGlobalBounds, *current, where, [&] {
+      return std::to_string(bytes) + " bytes " + memory.describe(address) + ": not to be touched";
+    });
+  }
   return *range;
 }
 
 void check_previous(const GlobalRange& range, Where where) {
   Machine& machine = *current->block->machine;
-  if (range.access == Access::kRead || machine.may_touch_step()) return;
+  if (range.access == Access::kRead || range.access == Access::kShared) return;
+  if (machine.may_touch_step()) return;
   machine.fail(FaultKind::kStale, *current, where, [&] {
     return "touches " + range.name + " before it has waited for the kernel before";
   });
+}
+
+// Notes the access; returns where its bytes are.
+std::byte* take_note(const GlobalRange& range, const void* address, size_t bytes, bool write) {
+  auto* byte = static_cast<std::byte*>(const_cast<void*>(address));
+  if (range.log != nullptr) {
+    range.log->note(static_cast<size_t>(byte - range.base), bytes, write,
+                    !current->block->machine->may_touch_step());
+  }
+  return byte + range.alias;
 }
 
 }  // namespace
@@ -82,18 +98,21 @@ uint32_t shared_add(size_t offset, uint32_t value, Where where) {
   return old;
 }
 
-void global_read(const void* address, size_t bytes, Where where) {
+const std::byte* global_read(const void* address, size_t bytes, Where where) {
   const GlobalRange& range = check_global(address, bytes, bytes, where);
   check_previous(range, where);
   current->block->machine->note(AccessKind::kGlobalRead, reinterpret_cast<uint64_t>(address), bytes,
                                 where);
-  if (range.access != Access::kMessage) return;
-  const auto* word = static_cast<const std::byte*>(address);
-  for (size_t i = 0; i < bytes; i += 4)
-    current->block->machine->check_message_load(word + i, where);
+  if (range.access == Access::kMessage) {
+    const auto* word = static_cast<const std::byte*>(address);
+    for (size_t i = 0; i < bytes; i += 4) {
+      current->block->machine->check_message_load(word + i, where);
+    }
+  }
+  return take_note(range, address, bytes, false);
 }
 
-void global_write(void* address, size_t bytes, Where where) {
+std::byte* global_write(void* address, size_t bytes, Where where) {
   const GlobalRange& range = check_global(address, bytes, bytes, where);
   Machine& machine = *current->block->machine;
   check_previous(range, where);
@@ -102,13 +121,17 @@ void global_write(void* address, size_t bytes, Where where) {
                  [&] { return "a write to " + range.name + ", which is read only"; });
   }
   machine.note(AccessKind::kGlobalWrite, reinterpret_cast<uint64_t>(address), bytes, where);
-  if (range.access != Access::kMessage) return;
-  auto* word = static_cast<std::byte*>(address);
-  for (size_t i = 0; i < bytes; i += 4) machine.note_message_store(word + i);
+  if (range.access == Access::kMessage) {
+    auto* word = static_cast<std::byte*>(address);
+    for (size_t i = 0; i < bytes; i += 4) machine.note_message_store(word + i);
+  }
+  return take_note(range, address, bytes, true);
 }
 
-void global_read_bulk(const void* address, size_t bytes, Where where) {
-  check_previous(check_global(address, bytes, 16, where), where);
+const std::byte* global_read_bulk(const void* address, size_t bytes, Where where) {
+  const GlobalRange& range = check_global(address, bytes, 16, where);
+  check_previous(range, where);
+  return take_note(range, address, bytes, false);
 }
 
 bool guard(bool condition, Where where) {

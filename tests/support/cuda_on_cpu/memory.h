@@ -11,16 +11,16 @@
 
 namespace deltad::emulator {
 
-// Each ends the launch with a fault if the access is not right. shared_* return the bytes.
+// Each ends the launch with a fault if the access is not right, and returns where the bytes are.
 const std::byte* shared_read(size_t offset, size_t bytes, Where where);
 std::byte* shared_write(size_t offset, size_t bytes, Where where);
 // Bounds and alignment only: where an asynchronous copy will write.
 std::byte* shared_target(size_t offset, size_t bytes, size_t alignment, Where where);
 uint32_t shared_add(size_t offset, uint32_t value, Where where);
-void global_read(const void* address, size_t bytes, Where where);
-void global_write(void* address, size_t bytes, Where where);
+const std::byte* global_read(const void* address, size_t bytes, Where where);
+std::byte* global_write(void* address, size_t bytes, Where where);
 // Of a bulk copy: aligned to 16 bytes; of buffers that no message is in.
-void global_read_bulk(const void* address, size_t bytes, Where where);
+const std::byte* global_read_bulk(const void* address, size_t bytes, Where where);
 bool guard(bool condition, Where where);
 
 }  // namespace deltad::emulator
@@ -75,16 +75,14 @@ inline uint32_t atomic_add_shared(Shared<uint32_t> p, uint32_t value, Where wher
 
 template <class T>
 T load_global(const T* p, Where where = Where::here()) {
-  emulator::global_read(p, sizeof(T), where);
   T value;
-  std::memcpy(&value, p, sizeof(T));
+  std::memcpy(&value, emulator::global_read(p, sizeof(T), where), sizeof(T));
   return value;
 }
 
 template <class T>
 void store_global(T* p, std::type_identity_t<T> value, Where where = Where::here()) {
-  emulator::global_write(p, sizeof(T), where);
-  std::memcpy(p, &value, sizeof(T));
+  std::memcpy(emulator::global_write(p, sizeof(T), where), &value, sizeof(T));
 }
 
 inline bool in_bounds(bool condition, Where where = Where::here()) {

@@ -26,7 +26,7 @@ void copy_async(uint32_t offset, const void* source, uint32_t bytes, bool zero, 
   Thread& self = *current;
   Block& block = *self.block;
   Machine& machine = *block.machine;
-  if (!zero) global_read(source, bytes, where);
+  if (!zero) source = global_read(source, bytes, where);
   machine.note(AccessKind::kSharedWrite, offset, bytes, where);
   std::memset(shared_target(offset, bytes, bytes, where), 0xff, bytes);
   machine.check(block.races->copy_starts(self.index, offset, bytes), self, true, where);

@@ -1,0 +1,23 @@
+// CudaBackend's front door. No CUDA header is needed to include it, and it is there in every build:
+// cuda_backend.cc, or, in a build without CUDA, backend/without_cuda.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+
+namespace deltad {
+
+struct CudaBackendOptions {
+  int device = 0;        // CUDA's number of it
+  int host_threads = 0;  // for sampling; 0: one a core, at most four
+};
+
+// kUnavailable if there is no such GPU or no driver, kUnimplemented if this program cannot use it.
+Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaBackendOptions& options);
+
+// "CUDA 13.0 (no GPU: …)", "not built in": what make_cuda_backend has to offer here.
+std::string describe_cuda();
+
+}  // namespace deltad

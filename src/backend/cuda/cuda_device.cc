@@ -1,0 +1,138 @@
+#include "backend/cuda/cuda_device.h"
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+
+namespace deltad {
+namespace {
+
+// After these every call of the process fails.
+bool is_sticky(cudaError_t error) {
+  switch (error) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorAssert:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Code code_of(cudaError_t error) {
+  switch (error) {
+    case cudaErrorMemoryAllocation:
+      return Code::kResourceExhausted;
+    case cudaErrorNoDevice:
+    case cudaErrorInsufficientDriver:
+    case cudaErrorInvalidDevice:
+      return Code::kUnavailable;
+    default:
+      return Code::kInternal;
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int ordinal) {
+  std::unique_ptr<CudaDevice> device(new CudaDevice());
+  RETURN_IF_ERROR(device->start(ordinal));
+  return device;
+}
+
+Status CudaDevice::start(int ordinal) {
+  int count = 0;
+  RETURN_IF_ERROR(CUDA_STATUS(*this, cudaGetDeviceCount(&count), "looking for GPUs"));
+  if (ordinal < 0 || ordinal >= count)
+    return unavailable(fmt::format("there is no CUDA device {}: {} found", ordinal, count));
+  ordinal_ = ordinal;
+  RETURN_IF_ERROR(use());
+  cudaDeviceProp properties{};
+  RETURN_IF_ERROR(CUDA_STATUS(*this, cudaGetDeviceProperties(&properties, ordinal),
+                              "asking what the GPU can do"));
+  name_ = properties.name;
+  major_ = properties.major;
+  minor_ = properties.minor;
+  int least = 0, greatest = 0;
+  RETURN_IF_ERROR(CUDA_STATUS(*this, cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                              "asking for the priorities of streams"));
+  RETURN_IF_ERROR(CUDA_STATUS(
+      *this, cudaStreamCreateWithPriority(&compute_, cudaStreamNonBlocking, greatest),
+      "making the stream of steps"));
+  RETURN_IF_ERROR(
+      CUDA_STATUS(*this, cudaStreamCreateWithPriority(&load_, cudaStreamNonBlocking, least),
+                  "making the stream of loads"));
+  MutexLock lock(mutex_);
+  const cudaError_t made = cudaEventCreateWithFlags(&steps_, cudaEventDisableTiming);
+  if (made != cudaSuccess)
+    return internal_error(
+        fmt::format("cudaEventCreateWithFlags: {} (making the event of steps)",
+                    cudaGetErrorString(made)));
+  return {};
+}
+
+CudaDevice::~CudaDevice() {
+  MutexLock lock(mutex_);
+  if (steps_ != nullptr) cudaEventDestroy(steps_);
+  if (load_ != nullptr) cudaStreamDestroy(load_);
+  if (compute_ != nullptr) cudaStreamDestroy(compute_);
+}
+
+Status CudaDevice::use() {
+  return CUDA_STATUS(*this, cudaSetDevice(ordinal_), fmt::format("choosing GPU {}", ordinal_));
+}
+
+Status CudaDevice::check(cudaError_t error, std::string_view call, std::string_view purpose) {
+  if (error == cudaSuccess) return {};
+  const std::string_view name = call.substr(0, call.find('('));
+  Status status(code_of(error), fmt::format("{}: {} ({}), while {}", name,
+                                            cudaGetErrorString(error), cudaGetErrorName(error),
+                                            purpose));
+  if (is_sticky(error)) {
+    MutexLock lock(mutex_);
+    if (health_.ok()) {
+      health_ = status.in(fmt::format("GPU {} has failed", ordinal_));
+      log_error("{}", health_.message());
+    }
+  }
+  return status;
+}
+
+Status CudaDevice::health() const {
+  MutexLock lock(mutex_);
+  return health_;
+}
+
+int64_t CudaDevice::free_bytes() {
+  size_t left = 0, all = 0;
+  if (!use().ok() || cudaMemGetInfo(&left, &all) != cudaSuccess) return 0;
+  return static_cast<int64_t>(left);
+}
+
+Status CudaDevice::step_ended() {
+  cudaError_t error = cudaSuccess;
+  {
+    MutexLock lock(mutex_);
+    error = cudaEventRecord(steps_, compute_);
+  }
+  return check(error, "cudaEventRecord", "marking the end of a step");
+}
+
+Status CudaDevice::order_after_steps(cudaStream_t stream) {
+  cudaError_t error = cudaSuccess;
+  {
+    MutexLock lock(mutex_);
+    error = cudaStreamWaitEvent(stream, steps_, 0);
+  }
+  return check(error, "cudaStreamWaitEvent", "waiting for the steps that use a variant");
+}
+
+}  // namespace deltad

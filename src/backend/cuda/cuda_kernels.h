@@ -1,0 +1,41 @@
+// CudaKernels: the kernels of kernels/cuda, found by name and launched. Owned by CudaBackend; made
+// once, then constant: any thread may launch.
+#pragma once
+
+#include <map>
+#include <string_view>
+#include <vector>
+
+#include "backend/cuda/cuda_device.h"
+#include "kernels/cuda/launch.h"
+
+namespace deltad {
+
+class CudaKernels {
+ public:
+  // kUnimplemented, naming the first kernel that this GPU cannot run.
+  static Result<std::unique_ptr<CudaKernels>> load(CudaDevice& device);
+  ~CudaKernels();
+  CudaKernels(const CudaKernels&) = delete;
+
+  // `name` is one of kernels/cuda's headers; params the struct that its kernel takes, read before
+  // this returns.
+  template <class Params>
+  Status launch(cudaStream_t stream, const char* name, const cuda::Launch& shape,
+                const Params& params) const {
+    return launch_bytes(stream, name, shape, &params);
+  }
+  Status launch_bytes(cudaStream_t stream, const char* name, const cuda::Launch& shape,
+                      const void* params) const;
+
+ private:
+  explicit CudaKernels(CudaDevice& device) : device_(device) {}
+  Status load_images();
+  Status find(const char* name, uint32_t shared_bytes);
+
+  CudaDevice& device_;
+  std::vector<cudaLibrary_t> libraries_;
+  std::map<std::string_view, cudaKernel_t> kernels_;
+};
+
+}  // namespace deltad

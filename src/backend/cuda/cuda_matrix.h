@@ -1,0 +1,54 @@
+// CudaMatrix: one weight as it lies on the device (kernels/cuda/linear_tiles.h), the base's or what
+// a variant has instead. Its memory belongs to an arena. Written by loader threads through the
+// LoadRing, then constant.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cuda/cuda_kernels.h"
+#include "backend/cuda/load_ring.h"
+#include "backend/weights.h"
+#include "kernels/cuda/linear_tiles.h"
+
+namespace deltad {
+
+constexpr int64_t kMostCudaColumns = 32768;  // of the kernels: sums of signs fit 32 bits
+
+struct CudaMatrix {
+  void* storage = nullptr;  // bf16: base tiles, or [rows] of a vector
+  int64_t rows = 0;         // unpadded; of an embedding or head the vocabulary
+  int64_t columns = 0;
+
+  int32_t outputs() const { return cuda::padded_outputs(static_cast<int32_t>(rows)); }
+};
+
+// Hands out places in memory that is taken in one piece later, one after the other.
+class CudaPlan {
+ public:
+  static constexpr size_t kAlignment = 256;
+  size_t add(size_t bytes) {
+    const size_t at = end_;
+    end_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return at;
+  }
+  size_t bytes() const { return end_; }
+
+ private:
+  size_t end_ = 0;
+};
+
+size_t storage_bytes(const CudaMatrix& matrix, WeightKind kind);
+// Where a part's rows from `first` on (a multiple of 16) go.
+cuda::TileRows tiles_from(const WeightSpec& spec, int part, int64_t first);
+
+// How the loaders write to the device.
+struct CudaLoading {
+  CudaDevice& device;
+  const CudaKernels& kernels;
+  LoadRing& ring;
+};
+// values bf16 [count, d_in]: rows [first, first+count) of a part, which check_rows_of allows.
+Status put_values(const CudaLoading& loading, const CudaMatrix& to, const WeightSpec& spec,
+                  int part, int64_t first, int64_t count, const uint16_t* values);
+
+}  // namespace deltad

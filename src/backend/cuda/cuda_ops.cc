@@ -1,0 +1,92 @@
+#include "backend/cuda/cuda_ops.h"
+
+#include <atomic>
+
+#include "base/check.h"
+
+namespace deltad {
+namespace {
+
+// More rows are worth launching one by one, and would be graphs for too many sizes.
+constexpr size_t kMostGraphRows = 64;
+
+}  // namespace
+
+CudaOps::CudaOps(CudaDevice& device, const CudaKernels& kernels, const CudaWeights& weights,
+                 int host_threads)
+    : device_(device),
+      weights_(weights),
+      team_(host_threads, false),
+      bound_(kCudaSlots, nullptr),
+      slots_(device),
+      rows_(device, slots_),
+      program_(device, kernels) {}
+
+void CudaOps::bind_slot(int32_t slot, const VariantWeights* variant) {
+  CHECK(slot >= 0 && slot < kCudaSlots, "no such slot");
+  bound_[static_cast<size_t>(slot)] = static_cast<const CudaVariantWeights*>(variant);
+}
+
+void CudaOps::begin_step(const StepTables& tables) {
+  failure_ = device_.use();
+  tables_ = tables;
+  if (working()) note(rows_.begin(tables, bound_, weights_));
+  program_.begin(rows_.prompt_tiles() == 0 && tables.ids.size() <= kMostGraphRows);
+}
+
+Result<TensorView> CudaOps::download(TensorView values) {
+  if (working()) note(program_.flush());
+  if (!working()) return failure_;
+  const size_t bytes = static_cast<size_t>(values.rows() * values.row_stride) *
+                       dtype_size(values.dtype);
+  if (bytes > downloaded_.bytes()) {
+    // Grown by more than is asked for: batches differ.
+    Result<PinnedMemory> grown = PinnedMemory::make(device_, bytes + bytes / 2, "a step's result");
+    if (!grown.ok()) {
+      note(grown.status());
+      return failure_;
+    }
+    downloaded_ = std::move(*grown);
+  }
+  note(CUDA_STATUS(device_,
+                   cudaMemcpyAsync(downloaded_.data(), values.data, bytes, cudaMemcpyDeviceToHost,
+                                   device_.compute()),
+                   "copying a step's result to the host"));
+  note(CUDA_STATUS(device_, cudaStreamSynchronize(device_.compute()), "running a step"));
+  if (!working()) return failure_;
+  values.data = downloaded_.data();
+  values.device = DeviceKind::kCpu;
+  return values;
+}
+
+Result<TensorView> CudaOps::end_step(TensorView result) {
+  if (working()) note(program_.end());
+  note(device_.step_ended());
+  count_bytes();
+  if (!working()) return failure_;
+  if (result.data == nullptr) return result;
+  return download(result);
+}
+
+void CudaOps::count_bytes() {
+  size_t bytes = slots_.bytes() + rows_.device_bytes();
+  for (const DeviceMemory* memory :
+       {&scratch_.planes, &scratch_.plane_scale, &scratch_.plane_sum, &scratch_.base_parts,
+        &scratch_.sign_parts, &scratch_.arrivals, &scratch_.low_rank, &scratch_.gate,
+        &scratch_.attention_parts, &scratch_.attention_arrivals})
+    bytes += memory->bytes();
+  device_bytes_.store(bytes, std::memory_order_relaxed);
+}
+
+void CudaOps::parallel_for(int64_t n, void (*work)(void* context, int64_t i), void* context) {
+  if (n <= 1) {
+    if (n == 1) work(context, 0);
+    return;
+  }
+  std::atomic<int64_t> next{0};
+  team_.run([&](int) {
+    for (int64_t i = next.fetch_add(1); i < n; i = next.fetch_add(1)) work(context, i);
+  });
+}
+
+}  // namespace deltad

@@ -1,0 +1,95 @@
+// CudaOps: the model's operations on a GPU: each orders its kernels on the stream of steps and
+// returns. Owned by CudaBackend; called by the engine's thread. Bodies: cuda_ops.cc (a step's begin
+// and end, slots), cuda_linear.cc, cuda_pointwise.cc (embed, rms_norm, gather), cuda_attention.cc.
+// The arithmetic is in kernels/cuda.
+//
+// What fails in a step is kept and told by end_step; the step's operations after it do nothing.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "backend/cuda/step_program.h"
+#include "backend/cuda/step_rows.h"
+#include "base/worker_team.h"
+#include "kernels/cuda/linear_decode.h"
+
+namespace deltad {
+
+class CudaOps final : public Ops {
+ public:
+  // host_threads: of parallel_for.
+  CudaOps(CudaDevice& device, const CudaKernels& kernels, const CudaWeights& weights,
+          int host_threads);
+
+  // Once, after the weights are declared.
+  Status allocate_slots() { return slots_.allocate(weights_.specs().size()); }
+  int64_t replayed_steps() const { return program_.replays(); }
+  // Memory on the device that is neither weights nor handed out. Any thread.
+  size_t device_bytes() const { return device_bytes_.load(std::memory_order_relaxed); }
+
+  DType activation_type() const override { return DType::kBF16; }
+  int32_t max_slots() const override { return kCudaSlots; }
+  int64_t row_stride(int64_t columns) const override { return (columns + 15) / 16 * 16; }
+  int64_t kv_block_bytes(const AttentionShape& shape, int32_t block_tokens) const override;
+  Status check_shape(const AttentionShape& shape) const override;
+  void bind_slot(int32_t slot, const VariantWeights* variant) override;
+  void begin_step(const StepTables& tables) override;
+  Result<TensorView> download(TensorView values) override;
+  Result<TensorView> end_step(TensorView result) override;
+  void embed(TensorView out, WeightId embedding, std::span<const int32_t> ids,
+             std::span<const RowGroup> groups) override;
+  void rms_norm(TensorView out, TensorView x, WeightId norm, float eps,
+                std::span<const RowGroup> groups) override;
+  void linear(TensorView out, TensorView x, WeightId weight, std::span<const RowGroup> groups,
+              Epilogue epilogue) override;
+  void rope_append(TensorView qkv, const AttentionShape& shape, TensorView cos_sin,
+                   const KvView& kv, int32_t layer, std::span<const SequenceSpan> spans) override;
+  void attention(TensorView out, TensorView qkv, const AttentionShape& shape, const KvView& kv,
+                 int32_t layer, std::span<const SequenceSpan> spans) override;
+  void gather_rows(TensorView out, TensorView x, std::span<const int32_t> rows) override;
+  void parallel_for(int64_t n, void (*work)(void* context, int64_t i), void* context) override;
+
+ private:
+  // Memory that kernels use between them, as large as the largest batch needed so far.
+  struct Scratch {
+    DeviceMemory planes, plane_scale, plane_sum;  // of linear: activations as bit planes
+    DeviceMemory base_parts, sign_parts;          // sums of splits
+    DeviceMemory arrivals;                        // all zero between kernels
+    DeviceMemory low_rank, gate;                  // t; gate and up before the gate
+    DeviceMemory attention_parts, attention_arrivals;
+  };
+  struct Linear;  // one call of linear (cuda_linear.cc)
+
+  // Whether the step still works; if not, operations do nothing.
+  bool working() const { return failure_.ok(); }
+  // Keeps the step's first failure.
+  void note(const Status& status) {
+    if (failure_.ok() && !status.ok()) failure_ = status;
+  }
+  template <class Params>
+  void launch(const char* kernel, const cuda::Launch& shape, const Params& params) {
+    if (working()) note(program_.launch(kernel, shape, params));
+  }
+  void grow(DeviceMemory& memory, int64_t bytes, const char* purpose) {
+    if (working())
+      note(memory.grow(device_, device_.compute(), static_cast<size_t>(bytes), purpose));
+  }
+  void count_bytes();
+
+  CudaDevice& device_;
+  const CudaWeights& weights_;
+  WorkerTeam team_;
+  std::vector<const CudaVariantWeights*> bound_;
+  SlotTables slots_;
+  StepRows rows_;
+  StepTables tables_;
+  StepProgram program_;
+  Scratch scratch_;
+  PinnedMemory downloaded_;
+  Status failure_;
+  std::atomic<size_t> device_bytes_{0};
+};
+
+}  // namespace deltad

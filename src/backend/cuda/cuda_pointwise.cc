@@ -1,0 +1,57 @@
+// CudaOps: embed, rms_norm and gather_rows.
+#include "backend/cuda/cuda_ops.h"
+#include "base/check.h"
+#include "kernels/cuda/embed.h"
+#include "kernels/cuda/gather_rows.h"
+#include "kernels/cuda/rms_norm.h"
+
+namespace deltad {
+
+void CudaOps::embed(TensorView out, WeightId embedding, std::span<const int32_t> ids,
+                    std::span<const RowGroup> groups) {
+  CHECK(ids.data() == tables_.ids.data(), "ids that are not the step's");
+  const GroupedRows& rows = rows_.grouped(groups);
+  cuda::EmbedParams p{};
+  p.table = weights_.matrix(embedding).storage;
+  p.slot_table = slots_.dense(embedding);
+  p.low_rank = rows.ranks(embedding) > 0 ? slots_.low_rank(embedding) : nullptr;
+  p.groups = rows_.groups_at(rows.table);
+  p.ids = rows_.ids();
+  p.out = out.as<float>();
+  p.out_stride = out.row_stride;
+  p.rows = rows.rows;
+  p.columns = static_cast<int32_t>(out.shape[1]);
+  launch(cuda::kEmbedKernel, cuda::embed_launch(p), p);
+}
+
+void CudaOps::rms_norm(TensorView out, TensorView x, WeightId norm, float eps,
+                       std::span<const RowGroup> groups) {
+  const GroupedRows& rows = rows_.grouped(groups);
+  cuda::RmsNormParams p{};
+  p.x = x.as<float>();
+  p.weight = static_cast<const uint16_t*>(weights_.matrix(norm).storage);
+  p.slot_weight = reinterpret_cast<const uint16_t* const*>(slots_.dense(norm));
+  p.groups = rows_.groups_at(rows.table);
+  p.out = out.as<uint16_t>();
+  p.x_stride = x.row_stride;
+  p.out_stride = out.row_stride;
+  p.rows = rows.rows;
+  p.columns = static_cast<int32_t>(x.shape[1]);
+  p.eps = eps;
+  launch(cuda::kRmsNormKernel, cuda::rms_norm_launch(p), p);
+}
+
+void CudaOps::gather_rows(TensorView out, TensorView x, std::span<const int32_t> rows) {
+  CHECK(rows.data() == tables_.logit_rows.data(), "rows that are not the step's");
+  cuda::GatherRowsParams p{};
+  p.x = x.as<float>();
+  p.rows = rows_.logit_rows();
+  p.out = out.as<float>();
+  p.x_stride = x.row_stride;
+  p.out_stride = out.row_stride;
+  p.count = static_cast<int32_t>(rows.size());
+  p.columns = static_cast<int32_t>(x.shape[1]);
+  launch(cuda::kGatherRowsKernel, cuda::gather_rows_launch(p), p);
+}
+
+}  // namespace deltad

@@ -1,0 +1,75 @@
+#include "backend/cuda/cuda_weights.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "backend/weight_rows.h"
+
+namespace deltad {
+namespace {
+
+Status check_spec(const std::vector<WeightSpec>& specs, size_t i) {
+  const WeightSpec& spec = specs[i];
+  if (spec.parts.empty() || spec.columns < 1)
+    return invalid_argument(fmt::format("weight {} has no parts or no columns", i));
+  if (spec.columns > kMostCudaColumns)
+    return unimplemented(fmt::format("{} has {} columns; the GPU's kernels take at most {}",
+                                     spec.parts[0].name, spec.columns, kMostCudaColumns));
+  for (const WeightPart& part : spec.parts) {
+    if (part.rows < 1) return invalid_argument(fmt::format("{} has no rows", part.name));
+    if (spec.interleaved && part.rows != spec.parts[0].rows)
+      return invalid_argument(fmt::format("{} has {} rows, expected {} as {}", part.name, part.rows,
+                                          spec.parts[0].rows, spec.parts[0].name));
+  }
+  if (spec.alias >= 0 && (static_cast<size_t>(spec.alias) >= i ||
+                          specs[static_cast<size_t>(spec.alias)].alias >= 0))
+    return invalid_argument(fmt::format(
+        "weight {} stands for weight {}, expected an earlier one of its own", i, spec.alias));
+  return {};
+}
+
+}  // namespace
+
+// In the order of the specs, which is the order in which the forward pass reads them.
+Status CudaWeights::declare(const std::vector<WeightSpec>& specs) {
+  if (!specs_.empty()) return internal_error("the weights were declared already");
+  std::vector<CudaMatrix> matrices(specs.size());
+  std::vector<size_t> places(specs.size());
+  CudaPlan plan;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    RETURN_IF_ERROR(check_spec(specs, i));
+    if (specs[i].alias >= 0) continue;
+    matrices[i].rows = rows_with(specs[i], specs[i].parts.back().rows);
+    matrices[i].columns = specs[i].columns;
+    places[i] = plan.add(storage_bytes(matrices[i], specs[i].kind));
+  }
+  RETURN_IF_ERROR(loading_.device.use());
+  ASSIGN_OR_RETURN(memory_, DeviceMemory::make(loading_.device, loading_.device.load(),
+                                               plan.bytes(), "the base's weights"));
+  for (size_t i = 0; i < specs.size(); ++i)
+    if (specs[i].alias < 0) matrices[i].storage = memory_.at<void>(places[i]);
+  specs_ = specs;
+  matrices_ = std::move(matrices);
+  return {};
+}
+
+Status CudaWeights::put_rows(WeightId weight, int part, int64_t first, int64_t count,
+                             const uint16_t* values) {
+  RETURN_IF_ERROR(check_place(specs_, weight, part));
+  const WeightSpec& s = spec(weight);
+  const WeightPart& p = s.parts[static_cast<size_t>(part)];
+  if (s.alias >= 0)
+    return invalid_argument(fmt::format("{} has no memory of its own: it stands for weight {}",
+                                        p.name, s.alias));
+  RETURN_IF_ERROR(check_rows_of(s, part, p.rows, first, count));
+  return put_values(loading_, matrices_[static_cast<size_t>(weight)], s, part, first, count,
+                    values);
+}
+
+const CudaMatrix& CudaWeights::matrix(WeightId weight) const {
+  const WeightId alias = spec(weight).alias;
+  return matrices_[static_cast<size_t>(alias >= 0 ? alias : weight)];
+}
+
+}  // namespace deltad

@@ -1,0 +1,12 @@
+// What stands for the CUDA backend in a program that was built without it.
+#include "backend/cuda/cuda_backend.h"
+
+namespace deltad {
+
+Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaBackendOptions&) {
+  return unimplemented("this program was built without CUDA: there was no nvcc");
+}
+
+std::string describe_cuda() { return "CUDA: not built in"; }
+
+}  // namespace deltad

@@ -1,0 +1,45 @@
+#include "deltad/device.h"
+
+#include <fmt/format.h>
+
+#include "backend/cuda/cuda_backend.h"
+#include "base/cpu_features.h"
+#include "base/log.h"
+
+namespace deltad {
+
+bool parse_device(const std::string& text, DeviceChoice* choice) {
+  for (const DeviceChoice one : {DeviceChoice::kAuto, DeviceChoice::kCpu, DeviceChoice::kCuda}) {
+    if (text != device_name(one)) continue;
+    *choice = one;
+    return true;
+  }
+  return false;
+}
+
+const char* device_name(DeviceChoice choice) {
+  switch (choice) {
+    case DeviceChoice::kAuto:
+      return "auto";
+    case DeviceChoice::kCpu:
+      return "cpu";
+    case DeviceChoice::kCuda:
+      return "cuda";
+  }
+  return "";
+}
+
+Result<std::unique_ptr<Backend>> make_backend(DeviceChoice choice, const CpuBackendOptions& cpu) {
+  if (choice == DeviceChoice::kCpu) return make_cpu_backend(cpu);
+  Result<std::unique_ptr<Backend>> gpu = make_cuda_backend({});
+  if (gpu.ok()) return gpu;
+  if (choice == DeviceChoice::kCuda) return gpu.status().in("device: cuda");
+  log_info("device: auto: the CPU is used, for there is no GPU ({})", gpu.status().message());
+  return make_cpu_backend(cpu);
+}
+
+std::vector<std::string> backend_list() {
+  return {fmt::format("CPU, {}", isa_name(best_isa())), describe_cuda()};
+}
+
+}  // namespace deltad

@@ -1,0 +1,28 @@
+// Which backend runs the model: the config's `device`, made real. Main and loading threads.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+
+namespace deltad {
+
+enum class DeviceChoice {
+  kAuto,  // a GPU if there is one that works, else the CPU
+  kCpu,
+  kCuda,
+};
+
+// "auto", "cpu", "cuda"; false if it is none of them.
+bool parse_device(const std::string& text, DeviceChoice* choice);
+const char* device_name(DeviceChoice choice);
+
+// kCuda fails where there is no GPU; kAuto says in the log why it takes the CPU.
+Result<std::unique_ptr<Backend>> make_backend(DeviceChoice choice, const CpuBackendOptions& cpu);
+
+// What this program has on this machine, a line each: "CPU, avx2", "CUDA 13.0 (no GPU: …)".
+std::vector<std::string> backend_list();
+
+}  // namespace deltad

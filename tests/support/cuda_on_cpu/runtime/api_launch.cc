@@ -1,0 +1,177 @@
+// Kernels: found by name, launched on the emulator of device code.
+#include <cstring>
+
+#include "tests/support/cuda_on_cpu/kernel_registry.h"
+#include "tests/support/cuda_on_cpu/runtime/limits.h"
+#include "tests/support/cuda_on_cpu/runtime/stream.h"
+
+using namespace deltad::emulated_gpu;
+namespace emulator = deltad::emulator;
+
+namespace {
+
+cudaError_t error_of(const emulator::Report& report) {
+  switch (report.faults.front().kind) {
+    case emulator::FaultKind::kGlobalBounds:
+      return cudaErrorIllegalAddress;
+    case emulator::FaultKind::kMisaligned:
+      return cudaErrorMisalignedAddress;
+    case emulator::FaultKind::kDeadlock:
+      return cudaErrorLaunchTimeout;
+    default:
+      return cudaErrorLaunchFailure;
+  }
+}
+
+int shared_limit(const CUkern_st& kernel, int device) {
+  const auto found = kernel.shared_limit.find(device);
+  return found == kernel.shared_limit.end() ? kDefaultSharedBytes : found->second;
+}
+
+// What is wrong with the launch; "" if nothing is.
+std::string wrong(const CUkern_st& kernel, const cudaLaunchConfig_t& config) {
+  const unsigned block[] = {config.blockDim.x, config.blockDim.y, config.blockDim.z};
+  const unsigned grid[] = {config.gridDim.x, config.gridDim.y, config.gridDim.z};
+  for (int i = 0; i < 3; ++i) {
+    if (block[i] == 0 || block[i] > static_cast<unsigned>(kMaxBlock[i])) return "block size";
+    if (grid[i] == 0 || grid[i] > static_cast<unsigned>(kMaxGrid[i])) return "grid size";
+  }
+  const uint64_t threads = uint64_t{block[0]} * block[1] * block[2];
+  if (threads > kernel.kernel->max_threads) {
+    return std::to_string(threads) + " threads, its launch bounds allow " +
+           std::to_string(kernel.kernel->max_threads);
+  }
+  const int limit = shared_limit(kernel, current_device());
+  if (config.dynamicSmemBytes > static_cast<size_t>(limit)) {
+    return std::to_string(config.dynamicSmemBytes) +
+           " bytes of shared memory, its attribute says " + std::to_string(limit) +
+           " on this device";
+  }
+  return "";
+}
+
+void run_kernel(Gpu& gpu, Operation& operation, const emulator::Kernel& kernel,
+                const deltad::cuda::Launch& shape, const std::vector<std::byte>& params) {
+  gpu.memory.show_to(operation.work->device);
+  emulator::Options options;
+  options.overlaps_previous = operation.work->overlaps;
+  if (gpu.options.order == Order::kLatest) options.order = emulator::Order::kLifo;
+  if (gpu.options.order == Order::kRandom) options.order = emulator::Order::kRandom;
+  options.seed = static_cast<uint32_t>(gpu.options.seed + operation.number);
+  const emulator::Report report = kernel.run(shape, params.data(), options);
+  gpu.memory.inspect(operation);
+  if (report.ok()) return;
+  gpu.fault(FaultKind::kKernel, operation.work->text() + ": " + report.text());
+  gpu.fail(operation.work->device, error_of(report));
+}
+
+}  // namespace
+
+cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* code, enum cudaJitOption*,
+                                void**, unsigned int, enum cudaLibraryOption*, void**,
+                                unsigned int) {
+  EMULATED_CALL(cudaLibraryLoadData);
+  return call.make([&](Gpu& gpu) -> cudaError_t {
+    if (library == nullptr || code == nullptr) return cudaErrorInvalidValue;
+    auto made = std::make_unique<CUlib_st>();
+    made->kind = "library";
+    made->made_at = call.site();
+    *library = gpu.handles.add(std::move(made));
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaLibraryUnload(cudaLibrary_t library) {
+  EMULATED_CALL(cudaLibraryUnload, CallKind::kReleases);
+  return call.make([&](Gpu& gpu) -> cudaError_t {
+    CUlib_st* found = gpu.handles.find<CUlib_st>(library);
+    if (found == nullptr) return call.misuse(cudaErrorInvalidResourceHandle, "no such library");
+    gpu.handles.for_each<CUkern_st>([&](CUkern_st& kernel) {
+      if (kernel.library == found) kernel.destroyed = true;
+    });
+    found->destroyed = true;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaLibraryGetKernel(cudaKernel_t* pKernel, cudaLibrary_t library, const char* name) {
+  EMULATED_CALL(cudaLibraryGetKernel);
+  return call.make([&](Gpu& gpu) -> cudaError_t {
+    const CUlib_st* found = gpu.handles.find<CUlib_st>(library);
+    if (found == nullptr) return call.misuse(cudaErrorInvalidResourceHandle, "no such library");
+    const emulator::Kernel* kernel = emulator::KernelRegistry::instance().find(name);
+    if (kernel == nullptr) return cudaErrorSymbolNotFound;
+    auto made = std::make_unique<CUkern_st>();
+    made->kind = "kernel";
+    made->made_at = call.site();
+    made->library = found;
+    made->kernel = kernel;
+    *pKernel = gpu.handles.add(std::move(made));
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaFuncSetAttribute(const void* func, enum cudaFuncAttribute attr, int value) {
+  EMULATED_CALL(cudaFuncSetAttribute);
+  return call.make([&](Gpu& gpu) -> cudaError_t {
+    CUkern_st* kernel = gpu.handles.find<CUkern_st>(func);
+    if (kernel == nullptr) return call.misuse(cudaErrorInvalidDeviceFunction, "no such kernel");
+    if (attr == cudaFuncAttributePreferredSharedMemoryCarveout) {
+      return value >= -1 && value <= 100 ? cudaSuccess : cudaErrorInvalidValue;
+    }
+    if (attr != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
+        value > kMaxSharedBytes) {
+      return cudaErrorInvalidValue;
+    }
+    kernel->shared_limit[current_device()] = value;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes* attr, const void* func) {
+  EMULATED_CALL(cudaFuncGetAttributes);
+  return call.make([&](Gpu& gpu) -> cudaError_t {
+    const CUkern_st* kernel = gpu.handles.find<CUkern_st>(func);
+    if (kernel == nullptr) return call.misuse(cudaErrorInvalidDeviceFunction, "no such kernel");
+    *attr = {};
+    attr->maxThreadsPerBlock = static_cast<int>(kernel->kernel->max_threads);
+    attr->maxDynamicSharedSizeBytes = shared_limit(*kernel, current_device());
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* func, void** args) {
+  EMULATED_CALL(cudaLaunchKernelExC);
+  return call.make([&](Gpu& gpu) -> cudaError_t {
+    CUstream_st* stream = stream_of(call, gpu, config->stream);
+    const CUkern_st* kernel = gpu.handles.find<CUkern_st>(func);
+    if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+    if (kernel == nullptr) return call.misuse(cudaErrorInvalidDeviceFunction, "no such kernel");
+    if (stream->device != current_device()) {
+      return call.misuse(cudaErrorInvalidResourceHandle,
+                         stream->text() + ", not of the current one");
+    }
+    if (const std::string what = wrong(*kernel, *config); !what.empty()) {
+      return call.misuse(cudaErrorInvalidValue, kernel->kernel->name + ": " + what);
+    }
+    Work work = work_of(call, *stream, WorkKind::kKernel);
+    work.name = kernel->kernel->name;
+    for (unsigned i = 0; i < config->numAttrs; ++i) {
+      const cudaLaunchAttribute& attribute = config->attrs[i];
+      if (attribute.id == cudaLaunchAttributeProgrammaticStreamSerialization) {
+        work.overlaps = attribute.val.programmaticStreamSerializationAllowed != 0;
+      }
+    }
+    const deltad::cuda::Launch shape = {
+        {config->gridDim.x, config->gridDim.y, config->gridDim.z},
+        {config->blockDim.x, config->blockDim.y, config->blockDim.z},
+        static_cast<uint32_t>(config->dynamicSmemBytes)};
+    const auto* bytes = static_cast<const std::byte*>(args[0]);
+    work.run = [shape, kernel = kernel->kernel,
+                params = std::vector<std::byte>(bytes, bytes + kernel->kernel->params_bytes)](
+                   Gpu& g, Operation& operation) {
+      run_kernel(g, operation, *kernel, shape, params);
+    };
+    return hand_over(gpu, *stream, std::move(work));
+  });
+}

@@ -1,0 +1,100 @@
+#include "tests/support/cuda_on_cpu/runtime/call.h"
+
+#include <algorithm>
+#include <memory>
+
+namespace deltad::emulated_gpu {
+namespace {
+
+std::unique_ptr<Gpu> first() {
+  const Settings settings = settings_of_environment();
+  auto made = std::make_unique<Gpu>(settings.options);
+  made->failures = settings.failures;
+  made->off.insert(settings.off.begin(), settings.off.end());
+  return made;
+}
+
+// Never destroyed: the program's own objects that are may call the runtime.
+std::unique_ptr<Gpu>& owner() {
+  static auto* gpus = new std::unique_ptr<Gpu>(first());
+  return *gpus;
+}
+
+}  // namespace
+
+Gpu& gpu() { return *owner(); }
+
+void reset(const Options& options) {
+  owner() = nullptr;  // its addresses are free before the new one takes some
+  owner() = std::make_unique<Gpu>(options);
+  current_device() = 0;
+  last_error() = cudaSuccess;
+}
+
+int& current_device() {
+  static thread_local int device = 0;
+  return device;
+}
+
+cudaError_t& last_error() {
+  static thread_local cudaError_t error = cudaSuccess;
+  return error;
+}
+
+// The lock is taken here and given back in ~Call: the analysis cannot follow it through gpu().
+Call::Call(const char* name, const void* return_address, const void* frame,
+           CallKind kind) NO_THREAD_SAFETY_ANALYSIS
+    : gpu_(gpu()),
+      name_(name),
+      kind_(kind),
+      site_(CallSite::of(return_address, frame, static_cast<size_t>(gpu_.options.site_frames))) {
+  gpu_.mutex.lock();
+}
+
+Call::~Call() NO_THREAD_SAFETY_ANALYSIS { gpu_.mutex.unlock(); }
+
+cudaError_t Call::device_error() const {
+  return gpu_.devices[static_cast<size_t>(current_device())].error;
+}
+
+cudaError_t Call::begin() {
+  const size_t number = gpu_.calls.size();
+  gpu_.calls.push_back({name_, site_.key()});
+  gpu_.schedule.at_call();
+  if (Schedule::on_driver_thread()) {
+    return misuse(cudaErrorNotPermitted, "a host function calls the runtime");
+  }
+  if (kind_ == CallKind::kOrders) {
+    const std::string key = gpu_.calls.back().site;
+    const auto same = [&](const SyncSite& site) { return site.key == key; };
+    if (std::none_of(gpu_.sync_sites.begin(), gpu_.sync_sites.end(), same)) {
+      gpu_.sync_sites.push_back({key, name_});
+    }
+    skip_ = gpu_.off.contains(key);
+  }
+  gpu_.next_work_error = cudaSuccess;
+  for (const Failure& failure : gpu_.failures) {
+    if (failure.call != number) continue;
+    const auto error = static_cast<cudaError_t>(failure.error);
+    if (failure.at_execution) {
+      gpu_.next_work_error = error;
+      continue;
+    }
+    if (failure.sticky) gpu_.fail(current_device(), error);
+    return error;
+  }
+  return device_error();
+}
+
+cudaError_t Call::end(cudaError_t result) {
+  gpu_.next_work_error = cudaSuccess;
+  if (result != cudaSuccess && result != cudaErrorNotReady) last_error() = result;
+  return result;
+}
+
+cudaError_t Call::misuse(cudaError_t error, const std::string& what) {
+  gpu_.fault(FaultKind::kMisuse, std::string(name_) + " at " + site_.text() + ": " + what);
+  return error;
+}
+
+}  // namespace deltad::emulated_gpu

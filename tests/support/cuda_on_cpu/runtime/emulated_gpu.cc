@@ -1,0 +1,72 @@
+#include "tests/support/cuda_on_cpu/runtime/emulated_gpu.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "tests/support/cuda_on_cpu/runtime/call.h"
+
+namespace deltad::emulated_gpu {
+
+std::vector<Fault> faults() {
+  const MutexLock lock(gpu().mutex);
+  return gpu().faults;
+}
+
+std::string report() {
+  std::string all;
+  for (const Fault& fault : faults()) {
+    constexpr const char* kNames[] = {"race",          "out of bounds", "freed memory",
+                                      "pinned memory", "kernel",        "misuse"};
+    all += std::string(kNames[static_cast<size_t>(fault.kind)]) + ": " + fault.what + "\n";
+  }
+  return all;
+}
+
+std::string leaks() {
+  const MutexLock lock(gpu().mutex);
+  return gpu().memory.leaks() + gpu().handles.leaks();
+}
+
+size_t allocated_bytes(int device) {
+  const MutexLock lock(gpu().mutex);
+  return gpu().memory.allocated(device);
+}
+
+size_t peak_bytes(int device) {
+  const MutexLock lock(gpu().mutex);
+  return gpu().memory.peak(device);
+}
+
+size_t pinned_bytes() {
+  const MutexLock lock(gpu().mutex);
+  return gpu().memory.pinned();
+}
+
+size_t call_count() {
+  const MutexLock lock(gpu().mutex);
+  return gpu().calls.size();
+}
+
+std::vector<CallRecord> calls() {
+  const MutexLock lock(gpu().mutex);
+  return gpu().calls;
+}
+
+void inject(const Failure& failure) {
+  const MutexLock lock(gpu().mutex);
+  gpu().failures.push_back(failure);
+}
+
+std::vector<SyncSite> sync_sites() {
+  const MutexLock lock(gpu().mutex);
+  return gpu().sync_sites;
+}
+
+void switch_off(const std::string& key) {
+  const MutexLock lock(gpu().mutex);
+  gpu().off.insert(key);
+}
+
+std::string describe_site(const std::string& key) { return CallSite::text_of(key); }
+
+}  // namespace deltad::emulated_gpu

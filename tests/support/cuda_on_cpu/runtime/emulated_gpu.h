@@ -1,0 +1,86 @@
+// How a test sets up the emulated GPUs, breaks them, and learns what was found. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace deltad::emulated_gpu {
+
+enum class Order : uint8_t {
+  kEager,   // work runs as soon as it may
+  kLatest,  // only when somebody waits for it, the newest that can run first
+  kRandom,  // now and then, any that can run
+};
+
+struct Options {
+  int devices = 1;
+  size_t memory_bytes = size_t{1} << 30;  // of each device
+  Order order = Order::kLatest;
+  uint32_t seed = 1;
+  // Pending work that nobody has asked for runs by itself after so long a silence; 0: never.
+  int idle_ms = 0;
+  int site_frames = 3;             // callers that make up a call's site, wrappers included
+  bool pageable_is_fault = false;  // an asynchronous copy from or to memory that is not pinned
+};
+
+enum class FaultKind : uint8_t {
+  kRace,          // two accesses that nothing orders
+  kBounds,        // a copy beyond an allocation, or memory that is none
+  kFreed,         // memory freed while in use, used after, or freed twice
+  kPinnedMemory,  // the host wrote to pinned memory while a copy was under way
+  kKernel,        // what the emulator of device code found in a launch
+  kMisuse,        // a call with a handle, a device or in a state in which it is not allowed
+};
+
+struct Fault {
+  FaultKind kind;
+  std::string what;
+};
+
+// Starts anew: devices without memory, streams or faults. No thread may be in a call.
+void reset(const Options& options = {});
+
+std::vector<Fault> faults();
+// Faults, one a line; "" if there are none.
+std::string report();
+// What was not freed or destroyed, one a line with where it was made.
+std::string leaks();
+
+size_t allocated_bytes(int device = 0);
+size_t peak_bytes(int device = 0);
+size_t pinned_bytes();  // registered memory included
+
+// Calls of the runtime, cuBLASLt and NCCL, numbered from 0. Not counted: those that only tell the
+// last error or an error's name.
+struct CallRecord {
+  std::string name;
+  std::string site;  // CallSite::key()
+};
+size_t call_count();
+std::vector<CallRecord> calls();
+
+// The call with this number has no effect and returns the error (a call that frees or destroys does
+// so all the same); `sticky`: from then on, all calls do, of that device. at_execution: instead,
+// the call succeeds and the work that it handed over fails, which is sticky always.
+struct Failure {
+  size_t call;
+  int error;  // a cudaError_t; cuBLASLt and NCCL have their own way to say it
+  bool sticky = false;
+  bool at_execution = false;
+};
+void inject(const Failure& failure);
+
+// Call sites of what orders work: waits for events, records, synchronisation. A site that is
+// switched off does nothing and succeeds.
+struct SyncSite {
+  std::string key;   // the same in each run of one program
+  std::string call;  // "cudaStreamWaitEvent"
+};
+std::vector<SyncSite> sync_sites();  // reached since reset()
+void switch_off(const std::string& key);
+// The function and its callers, by the program's symbols.
+std::string describe_site(const std::string& key);
+
+}  // namespace deltad::emulated_gpu

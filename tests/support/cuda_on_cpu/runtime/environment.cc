@@ -1,0 +1,86 @@
+// Programs that no test sets up (a daemon on emulated GPUs) are told by the environment:
+//
+//   DELTAD_EMULATED_GPU=devices=2,memory=268435456,order=random,seed=7,idle_ms=5,fail=17:2,off=KEY
+//
+// fail=CALL:ERROR, sticky=CALL:ERROR and late=CALL:ERROR (at execution) inject a failure; off=KEY
+// switches a site of sync_sites() off (commas in it are written as '+'). When the program ends it
+// writes what was found to the file DELTAD_EMULATED_GPU_REPORT, "found", "leak", "call" or "site"
+// before each line.
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "base/check.h"
+#include "tests/support/cuda_on_cpu/runtime/call.h"
+
+namespace deltad::emulated_gpu {
+namespace {
+
+void write_lines(std::ostream& out, const char* what, const std::string& lines) {
+  std::istringstream in(lines);
+  for (std::string line; std::getline(in, line);) out << what << ' ' << line << '\n';
+}
+
+void write_report() {
+  std::ofstream out(std::getenv("DELTAD_EMULATED_GPU_REPORT"));
+  write_lines(out, "found", report());
+  write_lines(out, "leak", leaks());
+  for (const CallRecord& call : calls()) out << "call " << call.name << ' ' << call.site << '\n';
+  for (const SyncSite& site : sync_sites()) {
+    out << "site " << site.call << ' ' << site.key << ' ' << describe_site(site.key) << '\n';
+  }
+}
+
+Failure failure_of(const std::string& value) {
+  const size_t colon = value.find(':');
+  CHECK(colon != std::string::npos, "DELTAD_EMULATED_GPU: CALL:ERROR expected");
+  return {std::stoull(value), std::stoi(value.substr(colon + 1))};
+}
+
+}  // namespace
+
+Settings settings_of_environment() {
+  Settings settings;
+  const char* text = std::getenv("DELTAD_EMULATED_GPU");
+  std::istringstream in(text == nullptr ? "" : text);
+  for (std::string part; std::getline(in, part, ',');) {
+    const size_t equals = part.find('=');
+    CHECK(equals != std::string::npos, "DELTAD_EMULATED_GPU: name=value expected");
+    const std::string name = part.substr(0, equals);
+    std::string value = part.substr(equals + 1);
+    Options& options = settings.options;
+    if (name == "devices") {
+      options.devices = std::stoi(value);
+    } else if (name == "memory") {
+      options.memory_bytes = std::stoull(value);
+    } else if (name == "seed") {
+      options.seed = static_cast<uint32_t>(std::stoul(value));
+    } else if (name == "idle_ms") {
+      options.idle_ms = std::stoi(value);
+    } else if (name == "site_frames") {
+      options.site_frames = std::stoi(value);
+    } else if (name == "order") {
+      CHECK(value == "eager" || value == "latest" || value == "random",
+            "DELTAD_EMULATED_GPU: order");
+      options.order = value == "eager"    ? Order::kEager
+                      : value == "latest" ? Order::kLatest
+                                          : Order::kRandom;
+    } else if (name == "pageable_is_fault") {
+      options.pageable_is_fault = value == "1";
+    } else if (name == "fail" || name == "sticky" || name == "late") {
+      Failure failure = failure_of(value);
+      failure.sticky = name == "sticky";
+      failure.at_execution = name == "late";
+      settings.failures.push_back(failure);
+    } else if (name == "off") {
+      for (char& c : value) c = c == '+' ? ',' : c;
+      settings.off.push_back(value);
+    } else {
+      CHECK(false, "DELTAD_EMULATED_GPU: an unknown name");
+    }
+  }
+  if (std::getenv("DELTAD_EMULATED_GPU_REPORT") != nullptr) std::atexit(write_report);
+  return settings;
+}
+
+}  // namespace deltad::emulated_gpu

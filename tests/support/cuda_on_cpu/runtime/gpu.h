@@ -1,0 +1,54 @@
+// The state of the emulated GPUs: what the calls of the runtime, cuBLASLt and NCCL share. Reached
+// through a Call, which holds the lock.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "base/mutex.h"
+#include "tests/support/cuda_on_cpu/runtime/emulated_gpu.h"
+#include "tests/support/cuda_on_cpu/runtime/handles.h"
+#include "tests/support/cuda_on_cpu/runtime/include/cuda_runtime_api.h"
+#include "tests/support/cuda_on_cpu/runtime/memory.h"
+#include "tests/support/cuda_on_cpu/runtime/schedule.h"
+
+namespace deltad::emulated_gpu {
+
+struct Device {
+  cudaError_t error = cudaSuccess;  // that sticks
+  std::set<int> peers;              // whose memory its kernels may touch
+  std::unique_ptr<CUstream_st> null_stream;
+};
+
+class Gpu {
+ public:
+  explicit Gpu(const Options& options);
+  ~Gpu();
+
+  void fault(FaultKind kind, std::string what) { faults.push_back({kind, std::move(what)}); }
+  void fail(int device, cudaError_t error);  // sticks, unless one does already
+
+  const Options options;
+  Mutex mutex;
+  CondVar changed;  // something ran, or was handed over
+
+  std::vector<Device> devices;
+  std::vector<Fault> faults;
+  Clock host;  // what the host, any thread of it, has seen
+  Memory memory;
+  Schedule schedule;
+  Handles handles;
+
+  std::vector<CallRecord> calls;
+  std::vector<Failure> failures;
+  std::vector<SyncSite> sync_sites;
+  std::set<std::string> off;                  // sites
+  cudaError_t next_work_error = cudaSuccess;  // what the call's work will fail with
+  int next_stream_number = 1;
+};
+
+}  // namespace deltad::emulated_gpu

@@ -1,0 +1,114 @@
+// Streams, events, graphs and libraries that the host has made. Destroyed ones are kept aside, so
+// that no new one has their address and their use is noticed. Under the runtime's lock.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/support/cuda_on_cpu/runtime/call_site.h"
+#include "tests/support/cuda_on_cpu/runtime/include/driver_types.h"
+#include "tests/support/cuda_on_cpu/runtime/operation.h"
+
+namespace deltad::emulator {
+struct Kernel;
+}
+
+namespace deltad::emulated_gpu {
+
+struct Capture;
+
+struct Handle {
+  const char* kind;
+  deltad::emulated_gpu::CallSite made_at;
+  bool destroyed = false;
+};
+
+// A node of a graph: work, and the nodes before it.
+struct Node {
+  std::shared_ptr<const Work> work;
+  std::vector<size_t> after;
+  size_t branch;  // which of the captured streams it was in
+};
+
+}  // namespace deltad::emulated_gpu
+
+struct CUstream_st : deltad::emulated_gpu::Handle {
+  int number = 0, device = 0, priority = 0;
+  unsigned flags = 0;
+  deltad::emulated_gpu::Timeline timeline = 0;
+  std::shared_ptr<deltad::emulated_gpu::Operation> last = nullptr;
+  std::shared_ptr<deltad::emulated_gpu::Capture> capture = nullptr;
+  std::vector<size_t> captured = {};  // nodes that the next one comes after
+  std::string text() const;
+};
+
+struct CUevent_st : deltad::emulated_gpu::Handle {
+  int device = 0;
+  unsigned flags = 0;
+  std::shared_ptr<deltad::emulated_gpu::Operation> recorded = nullptr;
+  std::shared_ptr<deltad::emulated_gpu::Capture> capture = nullptr;  // recorded while captured
+  std::vector<size_t> captured = {};
+};
+
+struct CUgraph_st : deltad::emulated_gpu::Handle {
+  std::vector<deltad::emulated_gpu::Node> nodes = {};
+  size_t branches = 0;
+};
+
+struct CUgraphExec_st : deltad::emulated_gpu::Handle {
+  std::vector<deltad::emulated_gpu::Node> nodes = {};
+  std::vector<deltad::emulated_gpu::Timeline> timelines = {};  // of the branches
+  int device = 0;
+  std::shared_ptr<deltad::emulated_gpu::Operation> last = nullptr;  // of its last launch
+};
+
+struct CUlib_st : deltad::emulated_gpu::Handle {};
+
+struct CUkern_st : deltad::emulated_gpu::Handle {
+  const CUlib_st* library = nullptr;
+  const deltad::emulator::Kernel* kernel = nullptr;
+  std::map<int, int> shared_limit = {};  // by device; 48 KiB if it was not set
+};
+
+namespace deltad::emulated_gpu {
+
+class Handles {
+ public:
+  template <class T>
+  T* add(std::unique_ptr<T> handle) {
+    T* made = handle.get();
+    table<T>()[made] = std::move(handle);
+    return made;
+  }
+  // Null if it is none, or was destroyed.
+  template <class T>
+  T* find(const void* handle) {
+    const auto found = table<T>().find(handle);
+    return found == table<T>().end() || found->second->destroyed ? nullptr : found->second.get();
+  }
+  // All that were not destroyed.
+  template <class T, class Act>
+  void for_each(Act act) {
+    for (const auto& [address, handle] : table<T>()) {
+      if (!handle->destroyed) act(*handle);
+    }
+  }
+  std::string leaks() const;
+
+ private:
+  template <class T>
+  using Table = std::map<const void*, std::unique_ptr<T>>;
+  template <class T>
+  Table<T>& table() {
+    return std::get<Table<T>>(tables_);
+  }
+
+  std::tuple<Table<CUstream_st>, Table<CUevent_st>, Table<CUgraph_st>, Table<CUgraphExec_st>,
+             Table<CUlib_st>, Table<CUkern_st>>
+      tables_;
+};
+
+}  // namespace deltad::emulated_gpu

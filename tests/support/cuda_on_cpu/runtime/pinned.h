@@ -1,0 +1,46 @@
+// Watches pinned host memory: between the call that hands it to the device and the moment when the
+// host has seen the work's end, the host must not write to it. Owned by the allocation; under the
+// runtime's lock.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/support/cuda_on_cpu/access_log.h"
+#include "tests/support/cuda_on_cpu/runtime/operation.h"
+
+namespace deltad::emulated_gpu {
+
+class PinnedWatch {
+ public:
+  PinnedWatch(std::byte* base, size_t bytes) : base_(base), mirror_(bytes) {}
+
+  // Work that reads or writes these bytes was handed over. What it is to write becomes poison, if
+  // nothing else is under way there: whoever reads it too early shall notice. What is wrong, if the
+  // host wrote while earlier work was under way.
+  std::optional<std::string> hand_over(emulator::Interval bytes, bool device_writes,
+                                       const std::shared_ptr<Operation>& operation,
+                                       const Clock& host);
+  // The work runs: what is wrong, if the host wrote in the meantime.
+  std::optional<std::string> check(emulator::Interval bytes) const;
+  // The device wrote.
+  void wrote(emulator::Interval bytes);
+  // Work that the host has not seen the end of, in words; "" if there is none.
+  std::string in_use(const Clock& host) const;
+
+ private:
+  struct Use {
+    emulator::Interval bytes;
+    std::shared_ptr<Operation> operation;
+  };
+  void forget(const Clock& host);
+
+  std::byte* const base_;
+  std::vector<std::byte> mirror_;  // what the bytes in use should be
+  std::vector<Use> uses_;
+};
+
+}  // namespace deltad::emulated_gpu
