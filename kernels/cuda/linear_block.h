@@ -27,9 +27,11 @@ struct Block {
   // Shared memory.
   static constexpr int32_t kStageRow = 2 * kChunk / 16;  // 16-byte units of a row in a stage
   static constexpr int32_t kStage = kRows * kStageRow;
-  Shared<uint4> ring;           // [kLinearRing][threads]
+  static constexpr int32_t kRing = linear_ring(kRows, kLevels);
+  Shared<uint4> ring;           // [kRing][threads]
   Shared<uint4> x;              // [kLinearStages][kRows][32], swizzled
   Shared<uint4> planes;         // [kLinearStages][kRows][32]
+  Shared<uint2> sign_ring;      // [kLinearSignRing][threads]
   Shared<uint64_t> item_signs;  // [kRows · levels] sign tiles of each group's levels, in order
   Shared<int32_t> slot;         // [kRows]
   Shared<uint32_t> words;       // RowBits; later: how many blocks have come
@@ -37,22 +39,23 @@ struct Block {
   int32_t row0, rows;  // the block's
   int32_t chunk0, chunk1;
   int32_t chunks;  // of the weight
+  const void* w;   // base tiles
   int32_t tile;    // the warp's
   bool active;     // the warp's tile is there
   int32_t thread, lane;
 
   DELTAD_DEVICE explicit Block(const LinearParams& p);
   DELTAD_DEVICE RowBits<kLevels> look_at_rows(const LinearParams& p);
-  DELTAD_DEVICE void copy_activations(const LinearParams& p, const RowBits<kLevels>& bits,
-                                      int32_t chunk);
 };
 
 template <int kRows, int kLevels>
 DELTAD_DEVICE Block<kRows, kLevels>::Block(const LinearParams& p) {
+  constexpr auto kThreads = static_cast<int32_t>(kLinearThreads);
   ring = dynamic_shared<uint4>();
-  x = ring + kLinearRing * static_cast<int32_t>(kLinearThreads);
+  x = ring + kRing * kThreads;
   planes = x + kLinearStages * kStage;
-  item_signs = shared_cast<uint64_t>(planes + (kLevels > 0 ? kLinearStages * kStage : 0));
+  sign_ring = shared_cast<uint2>(planes + (kLevels > 0 ? kLinearStages * kStage : 0));
+  item_signs = shared_cast<uint64_t>(sign_ring + (kLevels > 0 ? kLinearSignRing * kThreads : 0));
   slot = shared_cast<int32_t>(item_signs + kRows * kLevels);
   words = shared_cast<uint32_t>(slot + kRows);
   thread = static_cast<int32_t>(threadIdx.x);
@@ -63,6 +66,7 @@ DELTAD_DEVICE Block<kRows, kLevels>::Block(const LinearParams& p) {
   const auto split = static_cast<int32_t>(blockIdx.z);
   chunk0 = split * chunks / p.splits;
   chunk1 = (split + 1) * chunks / p.splits;
+  w = p.w;
   tile = static_cast<int32_t>(blockIdx.y) * kLinearWarps + thread / 32;
   active = in_bounds(tile < p.outputs / kTileOutputs);
 }
@@ -112,28 +116,62 @@ DELTAD_DEVICE RowBits<kLevels> Block<kRows, kLevels>::look_at_rows(const LinearP
   return bits;
 }
 
-// All threads copy a chunk of x, and of the planes of rows with signs. 16-byte unit u of row r of x
-// lies at u ^ (r % 8), so that the eight rows of a matrix that ldmatrix reads are in eight banks'
-// groups.
+// A thread's part of the activations' way into shared memory: 16 bytes of every eighth row, of x
+// and of the planes of rows with signs. Unit u of row r of x lies at u ^ (r % 8), so that the eight
+// rows of a matrix that ldmatrix reads are in eight banks' groups.
 template <int kRows, int kLevels>
-DELTAD_DEVICE void Block<kRows, kLevels>::copy_activations(const LinearParams& p,
-                                                           const RowBits<kLevels>& bits,
-                                                           int32_t chunk) {
-  const int32_t stage = chunk % kLinearStages * kStage;
-  const auto* in = static_cast<const uint4*>(p.planes);
-  DELTAD_UNROLL
-  for (int32_t i = 0; i < kRows / kLinearWarps; ++i) {
-    const int32_t row = i * kLinearWarps + thread / 32;
-    const int32_t column = chunk * kChunk + 8 * lane;
-    bool there = in_bounds(row < rows);
-    if (!in_bounds(column < p.columns)) there = false;
-    cp_async_16_or_zero(x + (stage + row * kStageRow + (lane ^ row % 8)),
-                        there ? p.x + (row0 + row) * p.x_stride + column : p.x, there);
-    if (kLevels > 0 && bits.has(row, 0)) {
-      cp_async_16(planes + (stage + row * kStageRow + lane),
-                  in + (static_cast<int64_t>(row0 + row) * chunks + chunk) * 32 + lane);
+class Activations {
+ public:
+  DELTAD_DEVICE Activations(const LinearParams& p, const Block<kRows, kLevels>& block,
+                            const RowBits<kLevels>& bits)
+      : x_from_(p.x + (block.row0 + warp(block)) * p.x_stride + block.chunk0 * kChunk +
+                8 * block.lane),
+        x_step_(kLinearWarps * p.x_stride),
+        column_(block.chunk0 * kChunk + 8 * block.lane),
+        columns_(p.columns),
+        rows_(block.rows - warp(block)) {
+    const int32_t to = warp(block) * Of::kStageRow;
+    x_to_ = block.x + (to + (block.lane ^ warp(block)));
+    if (kLevels > 0) {
+      const auto row = static_cast<int64_t>(block.row0 + warp(block));
+      planes_from_ = static_cast<const uint4*>(p.planes) +
+                     (row * block.chunks + block.chunk0) * 32 + block.lane;
+      planes_step_ = kLinearWarps * 32 * block.chunks;
+      planes_to_ = block.planes + (to + block.lane);
+      signs_ = bits.with[0] >> warp(block);
     }
   }
-}
+
+  // Starts the copies of the next chunk, into its stage.
+  DELTAD_DEVICE void copy(int32_t stage) {
+    DELTAD_UNROLL
+    for (int32_t i = 0; i < kRows / kLinearWarps; ++i) {
+      constexpr int32_t kStep = kLinearWarps * Of::kStageRow;
+      bool there = in_bounds(i * kLinearWarps < rows_);
+      if (!in_bounds(column_ < columns_)) there = false;
+      cp_async_16_or_zero(x_to_ + (stage * Of::kStage + i * kStep), x_from_ + i * x_step_, there);
+      if (kLevels > 0 && (signs_ >> (i * kLinearWarps) & 1) != 0) {
+        cp_async_16(planes_to_ + (stage * Of::kStage + i * kStep), planes_from_ + i * planes_step_);
+      }
+    }
+    x_from_ += kChunk;
+    column_ += kChunk;
+    if (kLevels > 0) planes_from_ += 32;
+  }
+
+ private:
+  using Of = Block<kRows, kLevels>;
+  DELTAD_DEVICE static int32_t warp(const Of& block) { return block.thread / 32; }
+
+  const uint16_t* x_from_;
+  const int64_t x_step_;
+  int32_t column_;
+  const int32_t columns_, rows_;
+  Shared<uint4> x_to_;
+  const uint4* planes_from_ = nullptr;
+  int32_t planes_step_ = 0;
+  Shared<uint4> planes_to_{};
+  uint32_t signs_ = 0;
+};
 
 }  // namespace deltad::cuda

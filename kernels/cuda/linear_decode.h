@@ -49,20 +49,29 @@ struct LinearParams {
   int32_t rows;
   int32_t outputs;  // padded to a multiple of 16 (SiluGate: 32)
   int32_t columns;
-  int32_t splits;  // linear_decode_splits
+  int32_t splits;  // linear_decode_splits; at most a part a chunk
   LinearEpilogue epilogue;
 };
 
 constexpr int32_t kLinearWarps = 8;
 constexpr uint32_t kLinearThreads = 32 * kLinearWarps;
 constexpr int32_t kLinearOutputs = kLinearWarps * kTileOutputs;  // of a block
-// Pieces of weights under way: a piece is 16 bytes a lane, 512 a warp, 4 KiB a block.
-constexpr int32_t kLinearRing = 16;  // a power of two
-// Stages of activations: one in use, two under way.
-constexpr int32_t kLinearStages = 3;
+// Levels of a row that a block may have for two of it to be on a multiprocessor.
+constexpr bool linear_two_blocks(int32_t block_rows, int32_t levels) {
+  return levels == 0 || (block_rows == 16 && levels == 1);
+}
+// Pieces of the base in a block's ring, of 16 bytes a lane, 4 KiB a block: a chunk's, or two
+// chunks' where a multiprocessor has one block only.
+constexpr int32_t linear_ring(int32_t block_rows, int32_t levels) {
+  return linear_two_blocks(block_rows, levels) ? kChunkSteps : 2 * kChunkSteps;
+}
+// Pieces of signs in their ring, of 8 bytes a lane.
+constexpr int32_t kLinearSignRing = 16;  // a power of two
+// Stages of activations: one in use, one under way.
+constexpr int32_t kLinearStages = 2;
 
 // Into how many parts the columns are cut: enough blocks for every multiprocessor of a large device
-// twice, no part shorter than four chunks.
+// twice, no part shorter than four chunks (if there are as many).
 constexpr int32_t linear_decode_splits(int32_t outputs, int32_t columns) {
   constexpr int32_t kBlocksWanted = 2 * 132;
   const int32_t blocks = (outputs + kLinearOutputs - 1) / kLinearOutputs;
@@ -93,10 +102,12 @@ constexpr LinearKernel linear_decode_kernel(int32_t rows, int32_t levels) {
   return {};
 }
 
-// Bytes of shared memory: the ring, the stages of x and, with signs, of planes, and what a block
-// knows of its rows.
+// Bytes of shared memory: the ring, the stages of x and, with signs, their ring, the stages of
+// planes, and what a block knows of its rows.
 constexpr uint32_t linear_decode_shared(const LinearKernel& kernel) {
-  const int32_t ring = kLinearRing * static_cast<int32_t>(kLinearThreads) * 16;
+  const auto threads = static_cast<int32_t>(kLinearThreads);
+  const int32_t ring = linear_ring(kernel.block_rows, kernel.levels) * threads * 16 +
+                       (kernel.levels > 0 ? kLinearSignRing * threads * 8 : 0);
   const int32_t stages =
       kLinearStages * kernel.block_rows * 2 * kChunk * (kernel.levels > 0 ? 2 : 1);
   const int32_t items = kernel.block_rows * kernel.levels * 8;
