@@ -51,16 +51,24 @@ DELTAD_DEVICE void linear_decode(const LinearParams& p) {
   constexpr int kSignLevels = kLevels > 0 ? kLevels : 1;
   using Of = Block<kRows, kLevels>;
   Of block(p);
+  if (block.rows == 0) return;
   const int32_t lane = block.lane, group = lane / 4, pair = lane % 4;
   BaseStream<kRows, kLevels> stream(block);
 
   // The first half of the pieces that set out at once does so before the rows are looked at, or the
-  // kernel before has ended; then come the first chunk's activations, which are waited for.
+  // kernel before has ended, unless those decide what is read; then come the first chunk's
+  // activations, which are waited for.
   constexpr int kHalf = Of::kRing / 2 - 1;
-  for (int i = 0; i < kHalf; ++i) stream.start(i, true);
+  if (p.dense == nullptr) {
+    for (int i = 0; i < kHalf; ++i) stream.start(i, true);
+  }
   wait_for_previous_kernel();
   RowBits<kLevels> bits{};
-  if (kLevels > 0) bits = block.look_at_rows(p);
+  if (kLevels > 0 || p.dense != nullptr) bits = block.look_at_rows(p);
+  if (p.dense != nullptr) {
+    if (!bits.any) return;
+    for (int i = 0; i < kHalf; ++i) stream.start(i, true);
+  }
   Activations<kRows, kLevels> activations(p, block, bits);
   SignStream<kRows, kLevels> sign_stream(block, bits.items);
   activations.copy(0);
@@ -120,7 +128,7 @@ DELTAD_DEVICE void linear_decode(const LinearParams& p) {
         if (bits.begins(row)) {
           DELTAD_UNROLL
           for (int l = 0; l < kLevels; ++l) {
-            if (l == 0 || bits.has(row, l)) s[l] = sign_stream.next();
+            if (l == 0 || bits.has(row, l)) s[l] = sign_stream.next(row * kLevels + l);
           }
         }
         const uint4 q = load_shared(planes + row * Of::kStageRow);

@@ -84,9 +84,11 @@ class SignStream {
     copy_to_ = (copy_to_ + 1) % kLinearSignRing;
   }
 
-  // The next piece, once it has come; refills the slot of the one before.
-  DELTAD_DEVICE uint2 next() {
-    cp_async_wait<kLinearSignRing - 2>();
+  // The next piece, the `most`-th of its chunk at most; refills the slot of the one before. Those
+  // that set out in an earlier chunk have come with that chunk's last step of the base; a chunk
+  // with more pieces than the ring waits for the others.
+  DELTAD_DEVICE uint2 next(int32_t most) {
+    if (most >= kLinearSignRing - 1) cp_async_wait<kLinearSignRing - 2>();
     // All slots but one are full: the one to copy to is that before the one to read.
     const uint2 value = load_shared(place((copy_to_ + 1) % kLinearSignRing));
     copy();
