@@ -22,10 +22,15 @@ struct Finish {
     return static_cast<int32_t>(blockIdx.y) * kLinearOutputs;
   }
   DELTAD_DEVICE int64_t part(int32_t split, int32_t row, int32_t output) const {
-    return (static_cast<int64_t>(split) * p.rows + block.row0 + row) * p.outputs + output;
+    return (static_cast<int64_t>(split) * p.rows + block.row0 + row) * p.widest + output;
   }
   DELTAD_DEVICE int64_t sign_part(int32_t split, int32_t level, int32_t row, int32_t output) const {
     return part(split * kLevels + level, row, output);
+  }
+
+  // Another block's row, whose weight is its variant's.
+  DELTAD_DEVICE bool elsewhere(int32_t row) const {
+    return p.dense != nullptr && load_shared(block.slot + row) == kElsewhere;
   }
 
   // Whether this block is the last of its outputs' splits; then all sums are there to read.
@@ -34,7 +39,7 @@ struct Finish {
     for (int32_t i = block.thread; i < block.rows * kLinearOutputs; i += kLinearThreads) {
       const int32_t row = i / kLinearOutputs, output = first_output() + i % kLinearOutputs;
       const int32_t at = row * kSumsStride + i % kLinearOutputs;
-      if (!in_bounds(output < p.outputs)) continue;
+      if (!in_bounds(output < block.outputs) || elsewhere(row)) continue;
       store_global(p.base_parts + part(split, row, output), load_shared(base_sums + at));
       for (int32_t l = 0; l < kLevels; ++l) {
         store_global(p.sign_parts + sign_part(split, l, row, output),
@@ -96,7 +101,7 @@ struct Finish {
     auto* out = static_cast<float*>(p.out);
     for (int32_t i = block.thread; i < block.rows * kLinearOutputs; i += kLinearThreads) {
       const int32_t row = i / kLinearOutputs, output = first_output() + i % kLinearOutputs;
-      if (!in_bounds(output < p.outputs)) continue;
+      if (!in_bounds(output < block.outputs) || elsewhere(row)) continue;
       float* at = out + (block.row0 + row) * p.out_stride + output;
       float y = value(row, output);
       if (p.epilogue == LinearEpilogue::kAddResidual) y = __fadd_rn(load_global(at), y);
@@ -111,7 +116,7 @@ struct Finish {
     for (int32_t i = block.thread; i < block.rows * kPairs; i += kLinearThreads) {
       const int32_t row = i / kPairs, j = 2 * (i % kPairs);  // of the block's 32 results
       const int32_t gate = first_output() + 32 * (j / 16) + j % 16;
-      if (!in_bounds(gate < p.outputs)) continue;
+      if (!in_bounds(gate < block.outputs) || elsewhere(row)) continue;
       const float low = __fmul_rn(silu(value(row, gate)), value(row, gate + 16));
       const float high = __fmul_rn(silu(value(row, gate + 1)), value(row, gate + 17));
       uint16_t* at = out + (block.row0 + row) * p.out_stride + first_output() / 2 + j;
