@@ -33,6 +33,17 @@ add_executable(test_cuda_runtime ${runtime_tests})
 target_link_libraries(test_cuda_runtime PRIVATE deltad_cuda_runtime_on_cpu GTest::gmock GTest::gtest_main)
 gtest_discover_tests(test_cuda_runtime PROPERTIES LABELS cuda TIMEOUT 300 DISCOVERY_TIMEOUT 60)
 
+# The CUDA backend on the emulated GPU, its tests, and the daemon with it (tests/e2e/test_cuda.py).
+add_library(deltad_cuda_emulated STATIC EXCLUDE_FROM_ALL ${DELTAD_CUDA_BACKEND} ${CMAKE_CURRENT_SOURCE_DIR}/cuda/emulated_images.cc)
+target_link_libraries(deltad_cuda_emulated PUBLIC deltad_cuda_runtime_on_cpu deltad_backend)
+file(GLOB backend_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*_test.cc)
+add_executable(test_cuda_backend ${backend_tests})
+target_compile_definitions(test_cuda_backend PRIVATE DELTAD_GOLDEN="${CMAKE_CURRENT_SOURCE_DIR}/golden")
+target_link_libraries(test_cuda_backend PRIVATE deltad_engine deltad_cuda_emulated GTest::gmock GTest::gtest_main)
+gtest_discover_tests(test_cuda_backend PROPERTIES LABELS cuda TIMEOUT 300 DISCOVERY_TIMEOUT 60)
+add_executable(deltad_cuda_emulated_daemon ${CMAKE_SOURCE_DIR}/src/deltad/main.cc)
+target_link_libraries(deltad_cuda_emulated_daemon PRIVATE deltad_deltad_parts deltad_cuda_emulated)
+
 # The PTX that nvcc makes of the CUDA kernels, run by an interpreter (support/ptx). Its own tests compile small kernels.
 if(DELTAD_NVCC)
   file(GLOB ptx CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/support/ptx/*.cc)
