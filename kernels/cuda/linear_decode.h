@@ -51,18 +51,23 @@ struct LinearParams {
   const int32_t* plane_sum;  // [rows]
   const RowGroups* groups;
   void* out;            // fp32 or bf16 [rows, out_stride]; a row's own outputs are written
-  float* base_parts;    // [splits, rows, widest]; null without splits
-  int32_t* sign_parts;  // [splits, the kernel's levels, rows, widest]
+  float* base_parts;    // [splits, rows, linear_widest]; null without splits
+  int32_t* sign_parts;  // [splits, the kernel's levels, rows, linear_widest]
   int32_t* arrivals;    // [output blocks, row tiles], all zero before and after
   int64_t x_stride, out_stride;
   int32_t rows;
   int32_t outputs;  // the base's, padded to a multiple of 16 (SiluGate: 32)
   int32_t columns;
-  int32_t widest;       // the most outputs of the base and what replaces it
-  int32_t dense_tiles;  // row tiles of groups with a dense weight, or more
-  int32_t splits;       // linear_decode_splits; at most a part a chunk
+  // Without dense weights 0: the most outputs that one has; row tiles of their groups, or more.
+  int32_t dense_outputs, dense_tiles;
+  int32_t splits;  // linear_decode_splits; at most a part a chunk
   LinearEpilogue epilogue;
 };
+
+// Of the base and of what replaces it.
+DELTAD_HOST_DEVICE constexpr int32_t linear_widest(const LinearParams& p) {
+  return p.outputs > p.dense_outputs ? p.outputs : p.dense_outputs;
+}
 
 constexpr int32_t kLinearWarps = 8;
 constexpr uint32_t kLinearThreads = 32 * kLinearWarps;
@@ -132,7 +137,7 @@ DELTAD_HOST_DEVICE constexpr int32_t row_tiles(int32_t rows, int32_t block_rows)
 
 inline Launch linear_decode_launch(const LinearParams& p, const LinearKernel& kernel) {
   return {{static_cast<uint32_t>(row_tiles(p.rows, kernel.block_rows) + p.dense_tiles),
-           static_cast<uint32_t>((p.widest + kLinearOutputs - 1) / kLinearOutputs),
+           static_cast<uint32_t>((linear_widest(p) + kLinearOutputs - 1) / kLinearOutputs),
            static_cast<uint32_t>(p.splits)},
           {kLinearThreads},
           linear_decode_shared(kernel)};

@@ -22,7 +22,7 @@ struct Finish {
     return static_cast<int32_t>(blockIdx.y) * kLinearOutputs;
   }
   DELTAD_DEVICE int64_t part(int32_t split, int32_t row, int32_t output) const {
-    return (static_cast<int64_t>(split) * p.rows + block.row0 + row) * p.widest + output;
+    return (static_cast<int64_t>(split) * p.rows + block.row0 + row) * linear_widest(p) + output;
   }
   DELTAD_DEVICE int64_t sign_part(int32_t split, int32_t level, int32_t row, int32_t output) const {
     return part(split * kLevels + level, row, output);

@@ -13,7 +13,7 @@ class Blocks:
     def __init__(self, kernel):
         code = kernel.code
         starts = {0} | set(kernel.labels.values())
-        starts |= {at + 1 for at, i in enumerate(code) if sass_ends_block(i)}
+        starts |= {at + 1 for at, i in enumerate(code) if ends_block(i)}
         self.starts = sorted(s for s in starts if s < len(code))
         self.number = {start: n for n, start in enumerate(self.starts)}
         self.kernel, self.next = kernel, []
@@ -41,7 +41,7 @@ class Blocks:
         return self.kernel.code[self.starts[n]:end]
 
 
-def sass_ends_block(i):
+def ends_block(i):
     return i.opcode.split(".")[0] in ("BRA", "BSYNC", "EXIT", "RET")
 
 

@@ -238,7 +238,7 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
   p.out_stride = static_cast<int64_t>(width);
   p.rows = m;
   p.outputs = shape_.outputs();
-  p.widest = outputs;
+  p.dense_outputs = dense_tiles > 0 ? outputs : 0;
   p.dense_tiles = dense_tiles + call.spare_tiles;
   p.columns = columns;
   p.splits = splits;
