@@ -124,7 +124,7 @@ INSTANTIATE_TEST_SUITE_P(Others, LinearDecodePtxSites,
 // Every mutation must show in a fault or in other bits.
 TEST_P(LinearDecodePtxSites, Matter) {
   const auto [name, block_rows, levels] = kLinearKernels[std::get<1>(GetParam())];
-  DecodeCase middle({{72}, 2900}, 1, launcher()), gated({{40, 40}, 520, true}, 1, launcher());
+  DecodeCase middle({{72}, 1300}, 1, launcher()), gated({{40, 40}, 520, true}, 1, launcher());
   std::vector<int32_t> full_slots = {-1}, slots = {-1}, gated_slots = {-1};
   if (levels > 0) {
     full_slots = {middle.add_variant(levels, 2e-3), middle.add_variant(levels, 2e-3)};
