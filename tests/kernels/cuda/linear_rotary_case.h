@@ -11,12 +11,16 @@
 namespace deltad::cuda {
 
 struct LinearRotaryCase {
-  // `columns` of the layer's input; levels of signs of a variant that most rows have.
+  // `columns` of the layer's input; levels of signs of a variant that most rows have. At least
+  // seven rows.
   LinearRotaryCase(int32_t heads, int32_t kv_heads, int32_t head_dim, int32_t columns,
-                   int32_t levels, const Launcher& launcher = &emulate)
+                   int32_t levels, const Launcher& launcher = &emulate, int32_t rows = 7)
       : rope(heads, kv_heads, head_dim),
         linear({{heads * head_dim, kv_heads * head_dim, kv_heads * head_dim}, columns}, 3,
                launcher) {
+    for (int32_t position = 18; rope.rows() < rows; ++position)
+      rope.places.push_back({position, 0});
+    rope.qkv.assign(static_cast<size_t>(rope.rows() * rope.columns()), kBefore);
     const int32_t slot = linear.add_variant(levels, 2e-3);
     x = linear.random_rows(rope.rows());
     groups = {{0, 1, -1}, {1, rope.rows(), slot}};

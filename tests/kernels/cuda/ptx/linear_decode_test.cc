@@ -6,9 +6,14 @@
 #include "kernels/cuda/sign_planes.h"
 #include "tests/kernels/cuda/decode_case.h"
 #include "tests/kernels/cuda/decode_choices.h"
+#include "tests/kernels/cuda/linear_rotary_case.h"
+#include "tests/kernels/cuda/overlapping.h"
 #include "tests/kernels/cuda/ptx/kernel.h"
 
 namespace deltad::cuda {
+
+extern "C" void deltad_rope_append(RopeAppendParams p);
+
 namespace {
 
 class LinearDecodePtxTest : public testing::Test {
@@ -61,6 +66,18 @@ TEST_P(LinearDecodePtx, EqualsTheOracle) {
     schedule_ = ptx::schedules()[i % ptx::schedules().size()];
     expect_choice(choices[i], static_cast<uint32_t>(i), launcher());
     if (HasFatalFailure()) return;
+  }
+}
+
+// The epilogue with rotary embedding gives the bits of the kernel that has it alone.
+TEST_P(LinearDecodePtx, RotatesAsRopeAppend) {
+  for (const int32_t head_dim : {64, 96, 128}) {
+    LinearRotaryCase c(2, 1, head_dim, 600, 1, launcher());
+    emulator::Report report;
+    ASSERT_EQ(c.prepare(1, launch_overlapping(deltad_rope_append, {}, &report)), "");
+    const auto got = c.run(1, {}, &report);
+    ASSERT_TRUE(report.ok()) << report.text();
+    EXPECT_TRUE(got == c.want) << "heads of " << head_dim;
   }
 }
 
@@ -150,6 +167,7 @@ TEST_P(LinearDecodePtxSites, Matter) {
        headed.random_rows(part),
        {{0, 2, -1}, {2, part - 3, large}, {part - 3, part, small}},
        {.epilogue = LinearEpilogue::kAddResidual, .initial = &zeros, .spare_tiles = 1}});
+  LinearRotaryCase rotary(1, 1, 80, 200, levels, launcher(), part);
   mutated_ = name;
   std::vector<std::vector<float>> right;
   ptx::expect_mutations_caught(
@@ -158,7 +176,14 @@ TEST_P(LinearDecodePtxSites, Matter) {
         options_ = options;
         outcome_ = {};
         std::vector<std::vector<float>> out;
-        const std::string fault = run(batches, out);
+        std::string fault = run(batches, out);
+        if (fault.empty()) {
+          emulator::Report report;
+          const auto got = rotary.run(1, {}, &report);
+          out.push_back(got.qkv);
+          out.emplace_back(got.cache.begin(), got.cache.end());
+          if (!report.ok()) fault = report.text();
+        }
         o = std::move(outcome_);
         if (!fault.empty()) return fault;
         if (right.empty()) right = out;
