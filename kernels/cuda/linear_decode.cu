@@ -173,7 +173,9 @@ DELTAD_DEVICE void linear_decode(const LinearParams& p) {
     }
   }
   __syncthreads();
-  Finish<kRows, kLevels>{p, block, base_sums, sign_sums}.run();
+  const bool rotates = p.epilogue == LinearEpilogue::kRotary;
+  const int32_t together = rotates ? linear_head_blocks(p.rope.head_dim) : 1;
+  Finish<kRows, kLevels>{p, block, base_sums, sign_sums, together}.run();
 }
 
 }  // namespace

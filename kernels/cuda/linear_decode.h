@@ -14,6 +14,7 @@
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/linear_tiles.h"
+#include "kernels/cuda/rope_append.h"
 #include "kernels/cuda/row_groups.h"
 
 namespace deltad::cuda {
@@ -38,6 +39,8 @@ enum class LinearEpilogue : int32_t {
   kAddResidual,  // out[r, i] += y            fp32
   kSiluGate,     // out[r, i] = silu(gate) · up, bf16; outputs 32j … 32j+15 are gates and
                  // 32j+16 … 32j+31 their ups
+  kRotary,       // outputs are heads of q, of k, of v; what rope_append would do with them: q goes
+                 // to rope.qkv, rotated, k and v only to the cache
 };
 
 struct LinearParams {
@@ -50,8 +53,9 @@ struct LinearParams {
   const float* plane_scale;  // [rows]
   const int32_t* plane_sum;  // [rows]
   const RowGroups* groups;
-  void* out;            // fp32 or bf16 [rows, out_stride]; a row's own outputs are written
-  float* base_parts;    // [splits, rows, linear_widest]; null without splits
+  void* out;  // fp32 or bf16 [rows, out_stride]; a row's own outputs are written
+  // Null without splits, unless kRotary has heads of several blocks:
+  float* base_parts;    // [splits, rows, linear_widest]
   int32_t* sign_parts;  // [splits, the kernel's levels, rows, linear_widest]
   int32_t* arrivals;    // [output blocks, row tiles], all zero before and after
   int64_t x_stride, out_stride;
@@ -62,6 +66,7 @@ struct LinearParams {
   int32_t dense_outputs, dense_tiles;
   int32_t splits;  // linear_decode_splits; at most a part a chunk
   LinearEpilogue epilogue;
+  RopeAppendParams rope;  // with kRotary; `out` is not used then
 };
 
 // Of the base and of what replaces it.
@@ -85,6 +90,15 @@ constexpr int32_t linear_ring(int32_t block_rows, int32_t levels) {
 constexpr int32_t kLinearSignRing = 16;  // a power of two
 // Stages of activations: one in use, one under way.
 constexpr int32_t kLinearStages = 2;
+
+// Blocks of outputs that are finished by one of them, as heads must be: so many that whole heads of
+// q, k and v lie in them. 0: heads that do not, for which kRotary is not to be used.
+DELTAD_HOST_DEVICE constexpr int32_t linear_head_blocks(int32_t head_dim) {
+  if (head_dim % 16 != 0) return 0;
+  int32_t blocks = 1;
+  while (blocks * kLinearOutputs % head_dim != 0) ++blocks;
+  return blocks;
+}
 
 // Into how many parts the columns are cut: enough blocks for every multiprocessor of a large device
 // twice, no part shorter than four chunks (if there are as many).

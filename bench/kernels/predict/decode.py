@@ -38,7 +38,13 @@ class Turns:
     @functools.cache
     def paths(self, name):
         kernel = self.kernels[name]
-        return paths.dearest(kernel, kernel.hot_loop(), "sm_90a", (is_product, is_sign_copy, is_8_byte_load))
+        loop = kernel.hot_loop()
+        # Steps that are not unrolled: a chunk has 16 products of the base for each 16 rows.
+        counted = sum(i.opcode.startswith("HMMA") for i in kernel.code[loop.begin:loop.end + 1])
+        turns, rest = divmod(32 if "_r32" in name else 16, counted)
+        if rest != 0:
+            raise SystemExit(f"{name}: {counted} products of the base in the hot loop")
+        return paths.dearest(kernel, loop, "sm_90a", (is_product, is_sign_copy, is_8_byte_load), turns)
 
     def cycles(self, rows, variants):
         """Of each pipe, for a turn with that many rows, all of variants with one level of signs, or none."""

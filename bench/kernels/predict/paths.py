@@ -1,8 +1,8 @@
 """What a turn of a loop costs at most, by what it does: the dearest path through the loop's basic blocks among those that pass some
 instructions (marks) a given number of times.
 
-Each pipe's cycles are maximal by themselves: a path may not exist on which all are. Loops within the loop count once; marks
-must not lie in them.
+Each pipe's cycles are maximal by themselves: a path may not exist on which all are. Loops within the loop take as many turns as the
+caller says; what is counted must not lie in them.
 """
 import sass
 
@@ -52,7 +52,7 @@ def of_loop(blocks, loop):
     for n, following in enumerate(blocks.next):
         for m in following:
             before.setdefault(m, []).append(n)
-    found, open_ = {head, tail}, [tail]
+    found, open_ = {head, tail}, [tail] if tail != head else []
     while open_:
         for n in before.get(open_.pop(), []):
             if n not in found:
@@ -84,23 +84,28 @@ def in_order(blocks, head, inside):
     return order[::-1], back
 
 
-def dearest(kernel, loop, arch, marks):
+def dearest(kernel, loop, arch, marks, inner_turns=None):
     """{(times of each mark on the path, …): {pipe: cycles}} for whole turns. marks: predicates of instructions."""
     blocks = Blocks(kernel)
     head, tail, inside = of_loop(blocks, loop)
     order, back = in_order(blocks, head, inside)
+    inner = set()
     for n, m in back:
-        for block in range(min(n, m), max(n, m) + 1):
-            if block in inside and any(mark(i) for mark in marks for i in blocks.code(block)):
-                raise SystemExit(f"{kernel.name}: a loop within the hot loop does what is counted by turns")
+        _, _, found = of_loop(blocks, sass.Loop(blocks.starts[m], blocks.starts[n]))
+        inner |= found & inside
+    if inner and inner_turns is None:
+        raise SystemExit(f"{kernel.name}: the hot loop has a loop of unknown turns")
+    if any(mark(i) for mark in marks for n in inner for i in blocks.code(n)):
+        raise SystemExit(f"{kernel.name}: a loop within the hot loop does what is counted")
     none = (0,) * len(marks)
     at = {head: {none: {}}}
     for n in order:
-        own = sass.cycles_of(blocks.code(n), arch)
+        turns = inner_turns if n in inner else 1
+        own = {pipe: c * turns for pipe, c in sass.cycles_of(blocks.code(n), arch).items()}
         times = tuple(sum(mark(i) for i in blocks.code(n)) for mark in marks)
         here = {}
         for key, cycles in at.get(n, {}).items():
-            here[tuple(a + b for a, b in zip(key, times))] = {p: cycles.get(p, 0) + own[p] for p in set(cycles) | set(own)}
+            here[tuple(a + b for a, b in zip(key, times))] = {p: cycles.get(p, 0) + own.get(p, 0) for p in set(cycles) | set(own)}
         at[n] = here
         for m in blocks.next[n]:
             if m == head or m not in inside or (n, m) in back:

@@ -53,9 +53,9 @@ def is_wait(i):
     return i.opcode.startswith("DEPBAR")
 
 
-def costs(listing):
+def costs(listing, inner_turns=None):
     kernel = sass.parse(listing)[0]
-    return paths.dearest(kernel, kernel.hot_loop(), "sm_90a", (is_product, is_wait))
+    return paths.dearest(kernel, kernel.hot_loop(), "sm_90a", (is_product, is_wait), inner_turns)
 
 
 class Paths(unittest.TestCase):
@@ -70,10 +70,18 @@ class Paths(unittest.TestCase):
         self.assertEqual(two["memory"], 6)  # LDS.128, LDGSTS, LDS.64
         self.assertAlmostEqual(two["tensor"], 16 * 8 * 16 / (0.629 * 512) + 2 * 16 * 8 * 256 / 2048)
 
-    def test_a_counted_instruction_in_an_inner_loop_is_an_error(self):
+    def test_a_loop_within_takes_the_turns_that_it_is_said_to(self):
+        listing = LISTING.replace("        /*0040*/", "        /*0038*/              @P4 BRA `(.L_x_8) ;\n        /*0040*/")
+        listing = listing.replace("        /*0020*/", ".L_x_8:\n        /*0020*/")
+        with self.assertRaises(SystemExit):
+            costs(listing)
+        # LDS, HMMA and the branch, twice.
+        self.assertEqual(costs(listing, 2)[0, 0]["issue"], 11 + 1 + 3)
+
+    def test_what_is_counted_must_not_be_in_it(self):
         inner = LISTING.replace(".L_x_5:\n", "        /*0138*/              @P4 BRA `(.L_x_4) ;\n.L_x_5:\n")
         with self.assertRaises(SystemExit):
-            costs(inner)
+            costs(inner, 2)
 
 
 if __name__ == "__main__":

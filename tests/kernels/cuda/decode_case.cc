@@ -211,16 +211,19 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
   }
 
   const bool gated = call.epilogue == LinearEpilogue::kSiluGate;
+  const bool rotary = call.epilogue == LinearEpilogue::kRotary;
   const size_t width = static_cast<size_t>(gated ? outputs / 2 : outputs);
   const int32_t splits =
       call.splits > 0 ? call.splits : linear_decode_splits(shape_.outputs(), columns);
   const auto parts = static_cast<size_t>(splits) * rows * static_cast<size_t>(outputs);
-  const DeviceBuffer<float> out("out", gated ? 0 : rows * width, Access::kWrite);
+  const DeviceBuffer<float> out("out", gated || rotary ? 0 : rows * width, Access::kWrite);
   const DeviceBuffer<uint16_t> gated_out("gated out", gated ? rows * width : 0, Access::kWrite);
   if (call.initial != nullptr) std::copy(call.initial->begin(), call.initial->end(), out.data());
-  const DeviceBuffer<float> base_parts("base parts", splits > 1 ? parts : 0, Access::kMessage);
+  const bool leaves_parts = splits > 1 || (rotary && linear_head_blocks(call.rope->head_dim) > 1);
+  const DeviceBuffer<float> base_parts("base parts", leaves_parts ? parts : 0, Access::kMessage);
   const DeviceBuffer<int32_t> sign_parts(
-      "sign parts", splits > 1 ? parts * static_cast<size_t>(kernel.levels) : 0, Access::kMessage);
+      "sign parts", leaves_parts ? parts * static_cast<size_t>(kernel.levels) : 0,
+      Access::kMessage);
 
   LinearParams p{};
   p.x = x_buffer.data();
@@ -243,6 +246,7 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
   p.columns = columns;
   p.splits = splits;
   p.epilogue = call.epilogue;
+  if (rotary) p.rope = *call.rope;
   const Launch shape = linear_decode_launch(p, kernel);
   const DeviceBuffer<int32_t> arrivals(
       "arrivals", std::vector<int32_t>(shape.grid.x * shape.grid.y, 0), Access::kMessage);

@@ -54,6 +54,7 @@ class DecodeCase {
     const std::vector<float>* initial = nullptr;
     int32_t splits = 0;
     int32_t spare_tiles = 0;  // of rows, launched for dense weights beyond those that there are
+    const RopeAppendParams* rope = nullptr;  // with kRotary; Run::out is empty then
     emulator::Options options = {};
   };
   Run run(const std::vector<float>& x, const std::vector<RowGroup>& groups, const Call& call);

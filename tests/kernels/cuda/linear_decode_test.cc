@@ -11,6 +11,7 @@
 
 #include "tests/kernels/cuda/decode_case.h"
 #include "tests/kernels/cuda/decode_choices.h"
+#include "tests/kernels/cuda/linear_rotary_case.h"
 #include "tests/kernels/cuda/mutations.h"
 
 namespace deltad::cuda {
@@ -277,8 +278,16 @@ TEST(LinearDecodeSites, AllMatter) {
       // One chunk, where two are under way.
       {narrow, narrow.random_rows(2), {{0, 2, w}}, LinearEpilogue::kStore},
   };
+  // Heads of five blocks of outputs, of which the last set has fewer; heads of one.
+  LinearRotaryCase shared_head(1, 1, 80, 200, 1), own_head(1, 1, 64, 200, 1);
   expect_every_site_matters([&](const Options& options, emulator::Report* report) {
     std::vector<std::vector<float>> out;
+    // Of one launch; whether to go on.
+    const auto add = [&](const emulator::Report& one) {
+      report->sites.insert(report->sites.end(), one.sites.begin(), one.sites.end());
+      report->faults = one.faults;
+      return one.ok();
+    };
     for (Batch& batch : batches) {
       // What is added to, where nothing is, stays.
       const std::vector<float> zeros(static_cast<size_t>(20 * 80), 0.0f);
@@ -289,11 +298,14 @@ TEST(LinearDecodeSites, AllMatter) {
                                          .spare_tiles = adds ? 1 : 0,
                                          .options = options});
       out.push_back(std::move(run.out));
-      report->sites.insert(report->sites.end(), run.report.sites.begin(), run.report.sites.end());
-      if (!run.report.ok()) {
-        report->faults = std::move(run.report.faults);
-        break;
-      }
+      if (!add(run.report)) return out;
+    }
+    for (LinearRotaryCase* c : {&shared_head, &own_head}) {
+      emulator::Report one;
+      const auto got = c->run(1, options, &one);
+      out.push_back(got.qkv);
+      out.emplace_back(got.cache.begin(), got.cache.end());
+      if (!add(one)) return out;
     }
     return out;
   });

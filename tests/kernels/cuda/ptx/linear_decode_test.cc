@@ -6,9 +6,14 @@
 #include "kernels/cuda/sign_planes.h"
 #include "tests/kernels/cuda/decode_case.h"
 #include "tests/kernels/cuda/decode_choices.h"
+#include "tests/kernels/cuda/linear_rotary_case.h"
+#include "tests/kernels/cuda/overlapping.h"
 #include "tests/kernels/cuda/ptx/kernel.h"
 
 namespace deltad::cuda {
+
+extern "C" void deltad_rope_append(RopeAppendParams p);
+
 namespace {
 
 class LinearDecodePtxTest : public testing::Test {
@@ -64,6 +69,18 @@ TEST_P(LinearDecodePtx, EqualsTheOracle) {
     schedule_ = ptx::schedules()[i % ptx::schedules().size()];
     expect_choice(choices[i], static_cast<uint32_t>(i), launcher());
     if (HasFatalFailure()) return;
+  }
+}
+
+// The epilogue with rotary embedding gives the bits of the kernel that has it alone.
+TEST_P(LinearDecodePtx, RotatesAsRopeAppend) {
+  for (const int32_t head_dim : {64, 96, 128}) {
+    LinearRotaryCase c(2, 1, head_dim, 600, 1, launcher());
+    emulator::Report report;
+    ASSERT_EQ(c.prepare(1, launch_overlapping(deltad_rope_append, {}, &report)), "");
+    const auto got = c.run(1, {}, &report);
+    ASSERT_TRUE(report.ok()) << report.text();
+    EXPECT_TRUE(got == c.want) << "heads of " << head_dim;
   }
 }
 
@@ -127,7 +144,7 @@ INSTANTIATE_TEST_SUITE_P(Others, LinearDecodePtxSites,
 // Every mutation must show in a fault or in other bits.
 TEST_P(LinearDecodePtxSites, Matter) {
   const auto [name, block_rows, levels] = kLinearKernels[std::get<1>(GetParam())];
-  DecodeCase middle({{72}, 2900}, 1, launcher()), gated({{40, 40}, 520, true}, 1, launcher());
+  DecodeCase middle({{72}, 1300}, 1, launcher()), gated({{40, 40}, 520, true}, 1, launcher());
   std::vector<int32_t> full_slots = {-1}, slots = {-1}, gated_slots = {-1};
   if (levels > 0) {
     full_slots = {middle.add_variant(levels, 2e-3), middle.add_variant(levels, 2e-3)};
@@ -153,6 +170,7 @@ TEST_P(LinearDecodePtxSites, Matter) {
        headed.random_rows(part),
        {{0, 2, -1}, {2, part - 3, large}, {part - 3, part, small}},
        {.epilogue = LinearEpilogue::kAddResidual, .initial = &zeros, .spare_tiles = 1}});
+  LinearRotaryCase rotary(1, 1, 80, 200, levels, launcher(), part);
   mutated_ = name;
   std::vector<std::vector<float>> right;
   ptx::expect_mutations_caught(
@@ -161,7 +179,14 @@ TEST_P(LinearDecodePtxSites, Matter) {
         options_ = options;
         outcome_ = {};
         std::vector<std::vector<float>> out;
-        const std::string fault = run(batches, out);
+        std::string fault = run(batches, out);
+        if (fault.empty()) {
+          emulator::Report report;
+          const auto got = rotary.run(1, {}, &report);
+          out.push_back(got.qkv);
+          out.emplace_back(got.cache.begin(), got.cache.end());
+          if (!report.ok()) fault = report.text();
+        }
         o = std::move(outcome_);
         if (!fault.empty()) return fault;
         if (right.empty()) right = out;
