@@ -79,8 +79,8 @@ void CudaOps::attention(TensorView out, TensorView qkv, const AttentionShape& sh
     p.head_dim = shape.head_dim;
     p.q_offset = shape.q_offset;
     // In powers of two, so that a context that grows seldom makes another launch of it.
-    p.segments = static_cast<int32_t>(std::bit_ceil(
-        static_cast<uint32_t>((rows.longest + cuda::kSegment - 1) / cuda::kSegment)));
+    p.segments = static_cast<int32_t>(
+        std::bit_ceil(static_cast<uint32_t>((rows.longest + cuda::kSegment - 1) / cuda::kSegment)));
     p.scale = score_scale(shape);
     const int64_t tiles = cuda::attention_head_tiles(shape.heads, shape.kv_heads);
     grow(scratch_.attention_parts,

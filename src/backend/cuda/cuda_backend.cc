@@ -93,9 +93,8 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaBackendOptions& opt
   ASSIGN_OR_RETURN(std::unique_ptr<CudaDevice> device, CudaDevice::open(options.device));
   ASSIGN_OR_RETURN(std::unique_ptr<CudaKernels> kernels, CudaKernels::load(*device));
   ASSIGN_OR_RETURN(std::unique_ptr<LoadRing> ring, LoadRing::make(*device));
-  const int threads = options.host_threads > 0
-                          ? options.host_threads
-                          : std::min(kMostHostThreads, WorkerTeam::cores());
+  const int threads = options.host_threads > 0 ? options.host_threads
+                                               : std::min(kMostHostThreads, WorkerTeam::cores());
   return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(
       std::move(device), std::move(kernels), std::move(ring), threads));
 }

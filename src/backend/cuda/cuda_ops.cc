@@ -37,8 +37,8 @@ void CudaOps::begin_step(const StepTables& tables) {
 Result<TensorView> CudaOps::download(TensorView values) {
   if (working()) note(program_.flush());
   if (!working()) return failure_;
-  const size_t bytes = static_cast<size_t>(values.rows() * values.row_stride) *
-                       dtype_size(values.dtype);
+  const size_t bytes =
+      static_cast<size_t>(values.rows() * values.row_stride) * dtype_size(values.dtype);
   if (bytes > downloaded_.bytes()) {
     // Grown by more than is asked for: batches differ.
     Result<PinnedMemory> grown = PinnedMemory::make(device_, bytes + bytes / 2, "a step's result");

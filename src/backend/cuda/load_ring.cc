@@ -77,14 +77,14 @@ Status LoadRing::pass(const std::function<void(void* pinned)>& fill,
 Status LoadRing::copy(void* to, const void* from, size_t bytes) {
   for (size_t at = 0; at < bytes; at += kPieceBytes) {
     const size_t n = std::min(kPieceBytes, bytes - at);
-    RETURN_IF_ERROR(pass(
-        [&](void* pinned) { std::memcpy(pinned, static_cast<const char*>(from) + at, n); },
-        [&](const Copy& piece) {
-          return CUDA_STATUS(device_,
-                             cudaMemcpyAsync(static_cast<char*>(to) + at, piece.pinned, n,
-                                             cudaMemcpyHostToDevice, piece.stream),
-                             "copying to the device");
-        }));
+    RETURN_IF_ERROR(
+        pass([&](void* pinned) { std::memcpy(pinned, static_cast<const char*>(from) + at, n); },
+             [&](const Copy& piece) {
+               return CUDA_STATUS(device_,
+                                  cudaMemcpyAsync(static_cast<char*>(to) + at, piece.pinned, n,
+                                                  cudaMemcpyHostToDevice, piece.stream),
+                                  "copying to the device");
+             }));
   }
   return {};
 }
