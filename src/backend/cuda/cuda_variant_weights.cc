@@ -32,8 +32,8 @@ Result<std::unique_ptr<CudaVariantWeights>> CudaVariantWeights::make(
 
 CudaVariantWeights::~CudaVariantWeights() {
   if (memory_.bytes() == 0) return;
-  // Errors show at the next call; the memory is given back by the end of the context at the latest.
-  if (loading_.device.use().ok()) (void)loading_.device.order_after_steps(loading_.device.load());
+  (void)loading_.device.use();
+  if (!loading_.device.order_after_steps(loading_.device.load()).ok()) cudaDeviceSynchronize();
 }
 
 Status CudaVariantWeights::place() {

@@ -5,11 +5,8 @@
 namespace deltad {
 
 StepStaging::~StepStaging() {
-  for (cudaEvent_t event : copied_) {
-    if (event == nullptr) continue;
-    cudaEventSynchronize(event);  // the copy reads the pinned memory
-    cudaEventDestroy(event);
-  }
+  for (cudaEvent_t event : copied_)
+    if (event != nullptr) cudaEventDestroy(event);
 }
 
 size_t StepStaging::add_bytes(const void* values, size_t bytes) {
