@@ -28,9 +28,34 @@ file(GLOB runtime CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/support/cuda_on_
 add_library(deltad_cuda_runtime_on_cpu STATIC EXCLUDE_FROM_ALL ${runtime})
 target_include_directories(deltad_cuda_runtime_on_cpu PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/support/cuda_on_cpu/runtime/include)
 target_link_libraries(deltad_cuda_runtime_on_cpu PUBLIC deltad_cuda_kernels_on_cpu deltad_tensor ${CMAKE_DL_LIBS})
-file(GLOB runtime_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/support/cuda_on_cpu/runtime/tests/*.cc)
-add_executable(test_cuda_runtime ${runtime_tests})
+set(runtime_tests ${CMAKE_CURRENT_SOURCE_DIR}/support/cuda_on_cpu/runtime/tests)
+file(GLOB sources CONFIGURE_DEPENDS ${runtime_tests}/*.cc)
+list(FILTER sources EXCLUDE REGEX "/toolkit_[a-z]+\\.cc$")
+add_executable(test_cuda_runtime ${sources})
 target_link_libraries(test_cuda_runtime PRIVATE deltad_cuda_runtime_on_cpu GTest::gmock GTest::gtest_main)
+# Where the toolkit is, its headers are compared with ours.
+find_program(DELTAD_PYTHON3 python3)
+find_path(DELTAD_CUDA_INCLUDE cublasLt.h PATHS /usr/local/cuda/include NO_DEFAULT_PATH)
+if(DELTAD_PYTHON3 AND EXISTS ${DELTAD_CUDA_INCLUDE}/nccl.h)
+  set(emulated ${CMAKE_CURRENT_SOURCE_DIR}/support/cuda_on_cpu/runtime/include)
+  set(listed ${CMAKE_BINARY_DIR}/generated/toolkit)
+  file(MAKE_DIRECTORY ${listed})
+  foreach(list "runtime;driver_types.h;cuda_runtime_api.h" "libraries;cublasLt.h;nccl.h")
+    list(POP_FRONT list name)
+    list(TRANSFORM list PREPEND ${emulated}/)
+    add_custom_command(OUTPUT ${listed}/toolkit_${name}.inc
+      COMMAND sh -c "python=$0 out=$1; shift; \"$python\" \"$@\" > \"$out\"" ${DELTAD_PYTHON3} ${listed}/toolkit_${name}.inc
+              ${runtime_tests}/toolkit_names.py ${list}
+      DEPENDS ${runtime_tests}/toolkit_names.py ${list} VERBATIM)
+  endforeach()
+  set(lists ${listed}/toolkit_runtime.inc ${listed}/toolkit_libraries.inc)
+  add_library(cuda_toolkit_names STATIC EXCLUDE_FROM_ALL ${runtime_tests}/toolkit_runtime.cc ${runtime_tests}/toolkit_libraries.cc ${lists})
+  target_include_directories(cuda_toolkit_names PRIVATE ${CMAKE_SOURCE_DIR} ${listed})
+  target_include_directories(cuda_toolkit_names SYSTEM PRIVATE ${DELTAD_CUDA_INCLUDE})
+  target_sources(test_cuda_runtime PRIVATE ${runtime_tests}/toolkit_test.cc ${lists})
+  target_include_directories(test_cuda_runtime PRIVATE ${listed})
+  target_link_libraries(test_cuda_runtime PRIVATE cuda_toolkit_names)
+endif()
 gtest_discover_tests(test_cuda_runtime PROPERTIES LABELS cuda TIMEOUT 300 DISCOVERY_TIMEOUT 60)
 
 # The CUDA backend on the emulated GPU, its tests, and the daemon with it (tests/e2e/test_cuda.py).
@@ -74,7 +99,6 @@ if(DELTAD_NVCC)
   endif()
 
   # What the machine code says (docs/kernels_predicted.md). The page holds for the compiler that it names.
-  find_program(DELTAD_PYTHON3 python3)
   if(DELTAD_PYTHON3)
     add_test(NAME cuda_prediction_tool COMMAND ${DELTAD_PYTHON3} ${CMAKE_SOURCE_DIR}/bench/kernels/predict/paths_test.py)
     set_tests_properties(cuda_prediction_tool PROPERTIES LABELS cuda)

@@ -77,7 +77,7 @@ class Backend {
   // Not ok: the device has failed, for good, and so will every step.
   virtual Status health() const = 0;
   virtual Ops& ops() = 0;
-  virtual size_t weight_bytes() const = 0;      // of the base, resident
+  virtual size_t weight_bytes() const = 0;  // of the base, resident
   // On a device, beside weights, variants and what allocate() gave: staging, tables, scratch.
   virtual size_t workspace_bytes() const { return 0; }
   virtual std::string description() const = 0;  // "CPU, avx512_bf16, 2 threads"

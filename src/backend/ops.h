@@ -46,10 +46,10 @@ struct SequenceSpan {
 
 // The tables of a step. They live until its end_step, or until the next begin_step.
 struct StepTables {
-  std::span<const int32_t> ids;          // [rows]
-  std::span<const RowGroup> groups;      // cover the rows
-  std::span<const SequenceSpan> spans;   // cover the rows
-  std::span<const int32_t> logit_rows;   // to be gathered
+  std::span<const int32_t> ids;            // [rows]
+  std::span<const RowGroup> groups;        // cover the rows
+  std::span<const SequenceSpan> spans;     // cover the rows
+  std::span<const int32_t> logit_rows;     // to be gathered
   std::span<const RowGroup> logit_groups;  // cover the gathered rows
 };
 

@@ -15,8 +15,8 @@ Status add_signs(const std::vector<WeightSpec>& specs, const VariantContent::Sig
   if (specs[id].kind != WeightKind::kMatrix)
     return invalid_argument(fmt::format("{} is no matrix: it cannot have signs", name));
   if (signs.levels < 1 || signs.levels > kMaxLevels)
-    return invalid_argument(fmt::format("{} has {} levels of signs, expected 1 to {}", name,
-                                        signs.levels, kMaxLevels));
+    return invalid_argument(
+        fmt::format("{} has {} levels of signs, expected 1 to {}", name, signs.levels, kMaxLevels));
   if (out[id].levels > 0) return invalid_argument(fmt::format("{} is given signs twice", name));
   out[id].levels = signs.levels;
   return {};
@@ -30,8 +30,7 @@ Status add_dense(const std::vector<WeightSpec>& specs, const VariantContent::Den
   const WeightPart& p = spec.parts[part];
   const bool fused = spec.parts.size() > 1;
   if (dense.rows < 1 || ((fused || spec.kind == WeightKind::kVector) && dense.rows != p.rows))
-    return invalid_argument(
-        fmt::format("{} has {} rows, expected {}", p.name, dense.rows, p.rows));
+    return invalid_argument(fmt::format("{} has {} rows, expected {}", p.name, dense.rows, p.rows));
   out[id].replaced.resize(spec.parts.size(), false);
   if (out[id].replaced[part]) return invalid_argument(fmt::format("{} is replaced twice", p.name));
   out[id].replaced[part] = true;
@@ -71,8 +70,7 @@ Status check_place(const std::vector<WeightSpec>& specs, WeightId weight, int pa
   return {};
 }
 
-Status check_rows_of(const WeightSpec& spec, int part, int64_t rows, int64_t first,
-                     int64_t count) {
+Status check_rows_of(const WeightSpec& spec, int part, int64_t rows, int64_t first, int64_t count) {
   const std::string& name = spec.parts[static_cast<size_t>(part)].name;
   if (first < 0 || count < 0 || first > rows || count > rows - first)
     return invalid_argument(

@@ -9,55 +9,48 @@
 #include <utility>
 #include <vector>
 
-#include "backend/cuda/cuda_backend.h"
-#include "delta/loader.h"
-#include "engine/base_model.h"
-#include "engine/direct_runner.h"
+#include "tests/cuda/emulated_world.h"
 #include "tests/support/golden_reference.h"
 
 namespace deltad {
 namespace {
 
-const std::string kGolden = DELTAD_GOLDEN;
+using testing::golden;
+using testing::kDense;
+using testing::kLowRank;
+using testing::kOneLevel;
+using testing::kTwoLevels;
 
 // What either backend may be off by from fp32 activations on these models (tests/golden), half of
 // the bound of golden_model_test: the two may be off in opposite directions.
 constexpr float kTolerance = 0.25f;
 
-std::unique_ptr<BaseModel> on_cpu(const std::string& path) {
-  auto model = load_base_model(path, CpuBackendOptions{2, false, ""}, nullptr);
+std::unique_ptr<BaseModel> on_cpu(const std::string& name) {
+  auto model = load_base_model(golden("models/" + name), CpuBackendOptions{2, false, ""}, nullptr);
   EXPECT_TRUE(model.ok()) << model.status().message();
   return model.ok() ? std::move(*model) : nullptr;
 }
 
-std::unique_ptr<BaseModel> on_cuda(const std::string& path) {
-  auto backend = make_cuda_backend({0, 2});
-  EXPECT_TRUE(backend.ok()) << backend.status().message();
-  if (!backend.ok()) return nullptr;
-  auto model = load_base_model(path, std::move(*backend), nullptr);
+std::unique_ptr<BaseModel> on_cuda(const std::string& name) {
+  auto model = testing::load_on_cuda(name);
   EXPECT_TRUE(model.ok()) << model.status().message();
   return model.ok() ? std::move(*model) : nullptr;
-}
-
-VariantRef load(const BaseModel& base, const std::string& path) {
-  VariantLoadOptions options;
-  options.base_digest = base.digest;
-  options.architecture = base.config().architecture;
-  auto variant = load_variant(path, kGolden + "/" + path, base.table, *base.backend, options);
-  EXPECT_TRUE(variant.ok()) << path << ": " << variant.status().message();
-  return variant.ok() ? *variant : nullptr;
 }
 
 // "": the base.
 std::vector<VariantRef> load_all(const BaseModel& base, const std::vector<std::string>& paths) {
   std::vector<VariantRef> out;
-  for (const std::string& path : paths) out.push_back(path.empty() ? nullptr : load(base, path));
+  for (const std::string& path : paths) {
+    const auto variant = testing::load_golden_variant(base, path);
+    EXPECT_TRUE(variant.ok()) << path << ": " << variant.status().message();
+    out.push_back(variant.ok() ? *variant : nullptr);
+  }
   return out;
 }
 
 std::unique_ptr<DirectRunner> runner_of(const BaseModel& base, std::vector<VariantRef> variants) {
-  auto made = DirectRunner::make(base.config(), base.table, *base.backend, std::move(variants), 48,
-                                 24);
+  auto made =
+      DirectRunner::make(base.config(), base.table, *base.backend, std::move(variants), 48, 24);
   EXPECT_TRUE(made.ok()) << made.status().message();
   return made.ok() ? std::move(*made) : nullptr;
 }
@@ -89,9 +82,11 @@ int32_t compare_row(const Logits& cpu, const Logits& cuda, int64_t row) {
   return token;
 }
 
+class CudaModel : public testing::EmulatedGpuTest {};
+
 // Prompts in chunks, then steps with a token of every sequence.
 void compare(const std::string& base, const std::vector<std::string>& variants, int steps) {
-  const auto cpu = on_cpu(kGolden + "/models/" + base), cuda = on_cuda(kGolden + "/models/" + base);
+  const auto cpu = on_cpu(base), cuda = on_cuda(base);
   ASSERT_TRUE(cpu && cuda);
   const auto one = runner_of(*cpu, load_all(*cpu, variants));
   const auto other = runner_of(*cuda, load_all(*cuda, variants));
@@ -125,18 +120,18 @@ struct ReferenceCase {
   const char* prefix;
   float tolerance;
 };
-class CudaReference : public ::testing::TestWithParam<ReferenceCase> {};
+class CudaReference : public testing::EmulatedGpuTest,
+                      public ::testing::WithParamInterface<ReferenceCase> {};
 
 TEST_P(CudaReference, Logits) {
   const ReferenceCase& c = GetParam();
-  const auto base = on_cuda(kGolden + "/models/" + c.base);
+  const auto base = on_cuda(c.base);
   ASSERT_TRUE(base);
   const auto reference =
-      SafetensorsFile::open(kGolden + "/" + c.reference + "/reference.safetensors");
+      SafetensorsFile::open(golden(std::string(c.reference) + "/reference.safetensors"));
   ASSERT_TRUE(reference.ok());
   const auto prompt = testing::read_ids(*reference, "input_ids");
-  const auto expected =
-      testing::read_tensor<float>(*reference, std::string(c.prefix) + "logits");
+  const auto expected = testing::read_tensor<float>(*reference, std::string(c.prefix) + "logits");
   const auto rows = static_cast<int64_t>(prompt.size());
   const auto runner = DirectRunner::make(base->config(), base->table, *base->backend,
                                          load_all(*base, {c.variant}), rows, rows);
@@ -150,43 +145,45 @@ TEST_P(CudaReference, Logits) {
 
 INSTANTIATE_TEST_SUITE_P(
     Kinds, CudaReference,
-    ::testing::Values(
-        ReferenceCase{"llama", "", "models/llama", "", 0.252f},
-        ReferenceCase{"awkward", "", "models/awkward", "", 0.21f},
-        ReferenceCase{"llama", "variants/llama/llama-matrix-2.delta.safetensors", "variants/llama",
-                      "matrix-2.", 0.228f},
-        ReferenceCase{"llama", "variants/llama_vocab/llama_vocab-row-1.delta.safetensors",
-                      "variants/llama_vocab", "row-1.", 0.228f},
-        ReferenceCase{"awkward", "variants/awkward/awkward-row-2.delta.safetensors",
-                      "variants/awkward", "row-2.", 0.26f},
-        ReferenceCase{"llama", "lora/plain", "lora/plain", "", 0.16f},
-        ReferenceCase{"awkward", "lora/tables", "lora/tables", "", 0.16f}));
+    ::testing::Values(ReferenceCase{"llama", "", "models/llama", "", 0.252f},
+                      ReferenceCase{"awkward", "", "models/awkward", "", 0.21f},
+                      ReferenceCase{"llama", "variants/llama/llama-matrix-2.delta.safetensors",
+                                    "variants/llama", "matrix-2.", 0.228f},
+                      ReferenceCase{"llama", kDense, "variants/llama_vocab", "row-1.", 0.228f},
+                      ReferenceCase{"awkward", "variants/awkward/awkward-row-2.delta.safetensors",
+                                    "variants/awkward", "row-2.", 0.26f},
+                      ReferenceCase{"llama", kLowRank, "lora/plain", "", 0.16f},
+                      ReferenceCase{"awkward", "lora/tables", "lora/tables", "", 0.16f}));
 
-TEST(CudaModel, Base) { compare("llama", {""}, 4); }
-TEST(CudaModel, SizesThatDivideByNothing) { compare("awkward", {""}, 2); }
-TEST(CudaModel, OneLevelOfSigns) {
-  compare("llama", {"variants/llama/llama-matrix-1.delta.safetensors"}, 2);
-}
-TEST(CudaModel, SignsOnSizesThatDivideByNothing) {
+TEST_F(CudaModel, Base) { compare("llama", {""}, 4); }
+TEST_F(CudaModel, SizesThatDivideByNothing) { compare("awkward", {""}, 2); }
+TEST_F(CudaModel, OneLevelOfSigns) { compare("llama", {kOneLevel}, 2); }
+TEST_F(CudaModel, SignsOnSizesThatDivideByNothing) {
   compare("awkward", {"variants/awkward/awkward-row-2.delta.safetensors"}, 2);
 }
-TEST(CudaModel, LowRankOnSizesThatDivideByNothing) { compare("awkward", {"lora/tables"}, 2); }
+TEST_F(CudaModel, LowRankOnSizesThatDivideByNothing) { compare("awkward", {"lora/tables"}, 2); }
 
-TEST(CudaModel, AllKindsInOneBatch) {
-  compare("llama",
-          {"", "variants/llama/llama-matrix-1.delta.safetensors",
-           "variants/llama/llama-row-2.delta.safetensors",
-           "variants/llama_vocab/llama_vocab-row-1.delta.safetensors", "lora/plain", "lora/saved"},
-          3);
+TEST_F(CudaModel, AllKindsInOneBatch) {
+  compare("llama", {"", kOneLevel, kTwoLevels, kDense, kLowRank, "lora/saved"}, 3);
+}
+
+// The same when work runs in any order that streams and events allow.
+TEST_F(CudaModel, AnyOrderOfWork) {
+  for (const uint32_t seed : {1u, 2u, 3u}) {
+    emulated_gpu::Options options;
+    options.order = emulated_gpu::Order::kRandom;
+    options.seed = seed;
+    emulated_gpu::reset(options);
+    compare("llama", {"", kTwoLevels, kLowRank}, 2);
+    EXPECT_EQ(emulated_gpu::report(), "") << "seed " << seed;
+  }
 }
 
 // A sequence gets, bit for bit, what it gets alone, whatever stands beside it.
-TEST(CudaModel, NeighboursChangeNothing) {
-  const auto base = on_cuda(kGolden + "/models/llama");
+TEST_F(CudaModel, NeighboursChangeNothing) {
+  const auto base = on_cuda("llama");
   ASSERT_TRUE(base);
-  const std::vector<VariantRef> variants = load_all(
-      *base, {"", "variants/llama/llama-row-2.delta.safetensors",
-              "variants/llama_vocab/llama_vocab-row-1.delta.safetensors", "lora/plain"});
+  const std::vector<VariantRef> variants = load_all(*base, {"", kTwoLevels, kDense, kLowRank});
   const auto together = runner_of(*base, variants);
   std::vector<std::unique_ptr<DirectRunner>> alone;
   for (size_t s = 0; s < variants.size(); ++s) {

@@ -42,6 +42,7 @@ Status CudaOps::check_shape(const AttentionShape& shape) const {
 
 void CudaOps::rope_append(TensorView qkv, const AttentionShape& shape, TensorView cos_sin,
                           const KvView& kv, int32_t layer, std::span<const SequenceSpan> spans) {
+  if (!working()) return;
   CHECK(spans.data() == tables_.spans.data(), "spans that are not the step's");
   cuda::RopeAppendParams p{};
   p.qkv = qkv.as<float>();
@@ -62,6 +63,7 @@ void CudaOps::rope_append(TensorView qkv, const AttentionShape& shape, TensorVie
 
 void CudaOps::attention(TensorView out, TensorView qkv, const AttentionShape& shape,
                         const KvView& kv, int32_t layer, std::span<const SequenceSpan> spans) {
+  if (!working()) return;
   CHECK(spans.data() == tables_.spans.data(), "spans that are not the step's");
   const int32_t dim = cuda::padded_head_dim(shape.head_dim);
   for (const StepRows::GeneratedRows& rows : rows_.generated()) {
@@ -79,8 +81,8 @@ void CudaOps::attention(TensorView out, TensorView qkv, const AttentionShape& sh
     p.head_dim = shape.head_dim;
     p.q_offset = shape.q_offset;
     // In powers of two, so that a context that grows seldom makes another launch of it.
-    p.segments = static_cast<int32_t>(std::bit_ceil(
-        static_cast<uint32_t>((rows.longest + cuda::kSegment - 1) / cuda::kSegment)));
+    p.segments = static_cast<int32_t>(
+        std::bit_ceil(static_cast<uint32_t>((rows.longest + cuda::kSegment - 1) / cuda::kSegment)));
     p.scale = score_scale(shape);
     const int64_t tiles = cuda::attention_head_tiles(shape.heads, shape.kv_heads);
     grow(scratch_.attention_parts,

@@ -15,7 +15,11 @@ namespace {
 
 constexpr int kMostHostThreads = 4;  // rows of logits are sampled at once
 
-void free_device(void* data, size_t) { cudaFree(data); }
+// A step that nobody waited for, or a copy that failed half-way, may still use it.
+void free_device(void* data, size_t) {
+  cudaDeviceSynchronize();
+  cudaFree(data);
+}
 
 class CudaBackend final : public Backend {
  public:
@@ -27,9 +31,10 @@ class CudaBackend final : public Backend {
         loading_{*device_, *kernels_, *ring_},
         weights_(loading_),
         ops_(*device_, *kernels_, weights_, host_threads) {}
-  // What a Buffer still holds is freed by its owner.
+  // Its parts go when nothing is under way that uses them. What a Buffer holds its owner frees.
   ~CudaBackend() override {
-    if (device_->use().ok()) (void)cudaStreamSynchronize(device_->compute());
+    (void)device_->use();
+    for (cudaStream_t stream : {device_->load(), device_->compute()}) cudaStreamSynchronize(stream);
   }
 
   Status declare_weights(const std::vector<WeightSpec>& specs) override {
@@ -93,9 +98,8 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaBackendOptions& opt
   ASSIGN_OR_RETURN(std::unique_ptr<CudaDevice> device, CudaDevice::open(options.device));
   ASSIGN_OR_RETURN(std::unique_ptr<CudaKernels> kernels, CudaKernels::load(*device));
   ASSIGN_OR_RETURN(std::unique_ptr<LoadRing> ring, LoadRing::make(*device));
-  const int threads = options.host_threads > 0
-                          ? options.host_threads
-                          : std::min(kMostHostThreads, WorkerTeam::cores());
+  const int threads = options.host_threads > 0 ? options.host_threads
+                                               : std::min(kMostHostThreads, WorkerTeam::cores());
   return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(
       std::move(device), std::move(kernels), std::move(ring), threads));
 }

@@ -61,26 +61,29 @@ Status CudaDevice::start(int ordinal) {
   int least = 0, greatest = 0;
   RETURN_IF_ERROR(CUDA_STATUS(*this, cudaDeviceGetStreamPriorityRange(&least, &greatest),
                               "asking for the priorities of streams"));
-  RETURN_IF_ERROR(CUDA_STATUS(
-      *this, cudaStreamCreateWithPriority(&compute_, cudaStreamNonBlocking, greatest),
-      "making the stream of steps"));
   RETURN_IF_ERROR(
-      CUDA_STATUS(*this, cudaStreamCreateWithPriority(&load_, cudaStreamNonBlocking, least),
-                  "making the stream of loads"));
+      CUDA_STATUS(*this, cudaStreamCreateWithPriority(&compute_, cudaStreamNonBlocking, greatest),
+                  "making the stream of steps"));
+  RETURN_IF_ERROR(CUDA_STATUS(*this,
+                              cudaStreamCreateWithPriority(&load_, cudaStreamNonBlocking, least),
+                              "making the stream of loads"));
   MutexLock lock(mutex_);
   const cudaError_t made = cudaEventCreateWithFlags(&steps_, cudaEventDisableTiming);
   if (made != cudaSuccess)
-    return internal_error(
-        fmt::format("cudaEventCreateWithFlags: {} (making the event of steps)",
-                    cudaGetErrorString(made)));
+    return internal_error(fmt::format("cudaEventCreateWithFlags: {} (making the event of steps)",
+                                      cudaGetErrorString(made)));
   return {};
 }
 
 CudaDevice::~CudaDevice() {
+  // Memory that was given back in the order of a stream is back when the stream is done.
+  for (cudaStream_t stream : {load_, compute_}) {
+    if (stream == nullptr) continue;
+    cudaStreamSynchronize(stream);
+    cudaStreamDestroy(stream);
+  }
   MutexLock lock(mutex_);
   if (steps_ != nullptr) cudaEventDestroy(steps_);
-  if (load_ != nullptr) cudaStreamDestroy(load_);
-  if (compute_ != nullptr) cudaStreamDestroy(compute_);
 }
 
 Status CudaDevice::use() {
@@ -90,9 +93,9 @@ Status CudaDevice::use() {
 Status CudaDevice::check(cudaError_t error, std::string_view call, std::string_view purpose) {
   if (error == cudaSuccess) return {};
   const std::string_view name = call.substr(0, call.find('('));
-  Status status(code_of(error), fmt::format("{}: {} ({}), while {}", name,
-                                            cudaGetErrorString(error), cudaGetErrorName(error),
-                                            purpose));
+  Status status(code_of(error),
+                fmt::format("{}: {} ({}), while {}", name, cudaGetErrorString(error),
+                            cudaGetErrorName(error), purpose));
   if (is_sticky(error)) {
     MutexLock lock(mutex_);
     if (health_.ok()) {

@@ -59,9 +59,8 @@ class CudaDevice {
 }  // namespace deltad
 
 // Status of a CUDA call; `purpose` (a string) is evaluated only if it failed.
-#define CUDA_STATUS(device, call, purpose)                                        \
-  ([&]() -> ::deltad::Status {                                                    \
-    const cudaError_t error_ = (call);                                            \
-    return error_ == cudaSuccess ? ::deltad::Status()                             \
-                                 : (device).check(error_, #call, (purpose));      \
+#define CUDA_STATUS(device, call, purpose)                                                        \
+  ([&]() -> ::deltad::Status {                                                                    \
+    const cudaError_t error_ = (call);                                                            \
+    return error_ == cudaSuccess ? ::deltad::Status() : (device).check(error_, #call, (purpose)); \
   }())

@@ -74,13 +74,12 @@ Status CudaKernels::find(const char* name, uint32_t shared_bytes) {
   if (kernel == nullptr)
     return unimplemented(fmt::format("this program has no kernel {} for {}", name, device_.name()));
   if (shared_bytes > kSharedWithoutAsking)
-    RETURN_IF_ERROR(CUDA_STATUS(
-        device_,
-        cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(shared_bytes)),
-        fmt::format("giving {} {} bytes of shared memory on {}", name, shared_bytes,
-                    device_.name())));
+    RETURN_IF_ERROR(CUDA_STATUS(device_,
+                                cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                     static_cast<int>(shared_bytes)),
+                                fmt::format("giving {} {} bytes of shared memory on {}", name,
+                                            shared_bytes, device_.name())));
   kernels_[name] = kernel;
   return {};
 }
@@ -104,8 +103,7 @@ Status CudaKernels::launch_bytes(cudaStream_t stream, const char* name, const cu
   }
   void* arguments[] = {const_cast<void*>(params)};
   return CUDA_STATUS(
-      device_,
-      cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(at->second), arguments),
+      device_, cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(at->second), arguments),
       fmt::format("launching {} on {} × {} × {} blocks", name, shape.grid.x, shape.grid.y,
                   shape.grid.z));
 }

@@ -77,8 +77,8 @@ struct CudaOps::Linear {
     p.w = matrix.storage;
     p.slots = ops.slots_.signs(weight);
     if (levels > 0) {
-      p.planes = scratch.planes.at<void>(
-          static_cast<size_t>(cuda::planes_size(first, columns()) * 16));
+      p.planes =
+          scratch.planes.at<void>(static_cast<size_t>(cuda::planes_size(first, columns()) * 16));
       p.plane_scale = scratch.plane_scale.as<float>() + first;
       p.plane_sum = scratch.plane_sum.as<int32_t>() + first;
     }

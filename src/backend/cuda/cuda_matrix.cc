@@ -38,10 +38,9 @@ Status put_values(const CudaLoading& loading, const CudaMatrix& to, const Weight
                                       cudaMemcpyAsync(piece.staging, piece.pinned, bytes,
                                                       cudaMemcpyHostToDevice, piece.stream),
                                       "copying rows of a weight to the device"));
-          const cuda::RepackBaseParams params = {static_cast<const uint16_t*>(piece.staging),
-                                                 to.storage, static_cast<int32_t>(rows),
-                                                 static_cast<int32_t>(spec.columns),
-                                                 tiles_from(spec, part, first + at)};
+          const cuda::RepackBaseParams params = {
+              static_cast<const uint16_t*>(piece.staging), to.storage, static_cast<int32_t>(rows),
+              static_cast<int32_t>(spec.columns), tiles_from(spec, part, first + at)};
           return loading.kernels.launch(piece.stream, cuda::kRepackBaseKernel,
                                         cuda::repack_base_launch(params), params);
         }));

@@ -22,6 +22,12 @@ CudaOps::CudaOps(CudaDevice& device, const CudaKernels& kernels, const CudaWeigh
       rows_(device, slots_),
       program_(device, kernels) {}
 
+Status CudaOps::allocate_slots() {
+  const Status status = slots_.allocate(weights_.specs().size());
+  count_bytes();
+  return status;
+}
+
 void CudaOps::bind_slot(int32_t slot, const VariantWeights* variant) {
   CHECK(slot >= 0 && slot < kCudaSlots, "no such slot");
   bound_[static_cast<size_t>(slot)] = static_cast<const CudaVariantWeights*>(variant);
@@ -37,8 +43,8 @@ void CudaOps::begin_step(const StepTables& tables) {
 Result<TensorView> CudaOps::download(TensorView values) {
   if (working()) note(program_.flush());
   if (!working()) return failure_;
-  const size_t bytes = static_cast<size_t>(values.rows() * values.row_stride) *
-                       dtype_size(values.dtype);
+  const size_t bytes =
+      static_cast<size_t>(values.rows() * values.row_stride) * dtype_size(values.dtype);
   if (bytes > downloaded_.bytes()) {
     // Grown by more than is asked for: batches differ.
     Result<PinnedMemory> grown = PinnedMemory::make(device_, bytes + bytes / 2, "a step's result");
@@ -63,7 +69,11 @@ Result<TensorView> CudaOps::end_step(TensorView result) {
   if (working()) note(program_.end());
   note(device_.step_ended());
   count_bytes();
-  if (!working()) return failure_;
+  if (!working()) {
+    // Nothing of a step that failed is under way when its variants go.
+    (void)cudaStreamSynchronize(device_.compute());
+    return failure_;
+  }
   if (result.data == nullptr) return result;
   return download(result);
 }

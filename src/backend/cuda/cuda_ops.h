@@ -24,7 +24,7 @@ class CudaOps final : public Ops {
           int host_threads);
 
   // Once, after the weights are declared.
-  Status allocate_slots() { return slots_.allocate(weights_.specs().size()); }
+  Status allocate_slots();
   int64_t replayed_steps() const { return program_.replays(); }
   // Memory on the device that is neither weights nor handed out. Any thread.
   size_t device_bytes() const { return device_bytes_.load(std::memory_order_relaxed); }

@@ -9,6 +9,7 @@ namespace deltad {
 
 void CudaOps::embed(TensorView out, WeightId embedding, std::span<const int32_t> ids,
                     std::span<const RowGroup> groups) {
+  if (!working()) return;
   CHECK(ids.data() == tables_.ids.data(), "ids that are not the step's");
   const GroupedRows& rows = rows_.grouped(groups);
   cuda::EmbedParams p{};
@@ -26,6 +27,7 @@ void CudaOps::embed(TensorView out, WeightId embedding, std::span<const int32_t>
 
 void CudaOps::rms_norm(TensorView out, TensorView x, WeightId norm, float eps,
                        std::span<const RowGroup> groups) {
+  if (!working()) return;
   const GroupedRows& rows = rows_.grouped(groups);
   cuda::RmsNormParams p{};
   p.x = x.as<float>();
@@ -42,6 +44,7 @@ void CudaOps::rms_norm(TensorView out, TensorView x, WeightId norm, float eps,
 }
 
 void CudaOps::gather_rows(TensorView out, TensorView x, std::span<const int32_t> rows) {
+  if (!working()) return;
   CHECK(rows.data() == tables_.logit_rows.data(), "rows that are not the step's");
   cuda::GatherRowsParams p{};
   p.x = x.as<float>();

@@ -54,9 +54,9 @@ Result<CudaVariantPlan> plan_cuda_variant(const CudaWeights& base, const Variant
     }
     if (!place.content.ranks.empty()) {
       if (spec.parts.size() > static_cast<size_t>(cuda::kMaxLowRankParts))
-        return unimplemented(fmt::format("{}: factors of {} fused tensors, at most {} are supported",
-                                         spec.parts[0].name, spec.parts.size(),
-                                         cuda::kMaxLowRankParts));
+        return unimplemented(
+            fmt::format("{}: factors of {} fused tensors, at most {} are supported",
+                        spec.parts[0].name, spec.parts.size(), cuda::kMaxLowRankParts));
       const int64_t b_values = lay_out_factors(spec, place);
       const auto ranks = static_cast<size_t>(place.low_rank.ranks);
       place.scale = memory.add(ranks * sizeof(float));

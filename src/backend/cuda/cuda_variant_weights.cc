@@ -32,9 +32,8 @@ Result<std::unique_ptr<CudaVariantWeights>> CudaVariantWeights::make(
 
 CudaVariantWeights::~CudaVariantWeights() {
   if (memory_.bytes() == 0) return;
-  // Errors show at the next call; the memory is given back by the end of the context at the latest.
-  if (loading_.device.use().ok())
-    (void)loading_.device.order_after_steps(loading_.device.load());
+  (void)loading_.device.use();
+  if (!loading_.device.order_after_steps(loading_.device.load()).ok()) cudaDeviceSynchronize();
 }
 
 Status CudaVariantWeights::place() {
@@ -56,11 +55,11 @@ Status CudaVariantWeights::place() {
     if (std::find(replaced.begin(), replaced.end(), false) == replaced.end()) continue;
     const auto weight = static_cast<WeightId>(id);
     const size_t bytes = storage_bytes(base_.matrix(weight), base_.spec(weight).kind);
-    RETURN_IF_ERROR(CUDA_STATUS(
-        loading_.device,
-        cudaMemcpyAsync(dense_[id].storage, base_.matrix(weight).storage, bytes,
-                        cudaMemcpyDeviceToDevice, loading_.device.load()),
-        "copying what a variant keeps of the base"));
+    RETURN_IF_ERROR(
+        CUDA_STATUS(loading_.device,
+                    cudaMemcpyAsync(dense_[id].storage, base_.matrix(weight).storage, bytes,
+                                    cudaMemcpyDeviceToDevice, loading_.device.load()),
+                    "copying what a variant keeps of the base"));
   }
   return {};
 }
@@ -68,10 +67,9 @@ Status CudaVariantWeights::place() {
 Status CudaVariantWeights::check_level(WeightId weight, int part, int level) const {
   RETURN_IF_ERROR(check_place(base_.specs(), weight, part));
   if (level < 0 || level >= levels(weight))
-    return invalid_argument(fmt::format("level {} of {}: this variant was made with {} levels",
-                                        level,
-                                        base_.spec(weight).parts[static_cast<size_t>(part)].name,
-                                        levels(weight)));
+    return invalid_argument(
+        fmt::format("level {} of {}: this variant was made with {} levels", level,
+                    base_.spec(weight).parts[static_cast<size_t>(part)].name, levels(weight)));
   return {};
 }
 
@@ -96,10 +94,9 @@ Status CudaVariantWeights::put_sign_rows(WeightId weight, int part, int level, i
                                       cudaMemcpyAsync(piece.staging, piece.pinned, bytes,
                                                       cudaMemcpyHostToDevice, piece.stream),
                                       "copying signs to the device"));
-          const cuda::RepackSignsParams params = {static_cast<const uint8_t*>(piece.staging), to,
-                                                  static_cast<int32_t>(rows),
-                                                  static_cast<int32_t>(spec.columns),
-                                                  tiles_from(spec, part, first + from)};
+          const cuda::RepackSignsParams params = {
+              static_cast<const uint8_t*>(piece.staging), to, static_cast<int32_t>(rows),
+              static_cast<int32_t>(spec.columns), tiles_from(spec, part, first + from)};
           return loading_.kernels.launch(piece.stream, cuda::kRepackSignsKernel,
                                          cuda::repack_signs_launch(params), params);
         }));
@@ -118,8 +115,8 @@ Status CudaVariantWeights::put_alpha(WeightId weight, int part, int level, const
     const auto count = static_cast<size_t>(std::min(kFit, rows - first));
     const size_t tiles = (count + 15) / 16;
     const cuda::TileRows place = tiles_from(spec, part, first);
-    auto* to = memory_.at<float>(at(weight).alpha[static_cast<size_t>(level)]) +
-               int64_t{16} * place.first;
+    auto* to =
+        memory_.at<float>(at(weight).alpha[static_cast<size_t>(level)]) + int64_t{16} * place.first;
     RETURN_IF_ERROR(loading_.ring.pass(
         [&](void* pinned) {
           auto* values = static_cast<float*>(pinned);
@@ -127,12 +124,11 @@ Status CudaVariantWeights::put_alpha(WeightId weight, int part, int level, const
           std::fill(values + count, values + 16 * tiles, 0.0f);
         },
         [&](const LoadRing::Copy& piece) {
-          return CUDA_STATUS(
-              loading_.device,
-              cudaMemcpy2DAsync(to, static_cast<size_t>(place.step) * kTileBytes, piece.pinned,
-                                kTileBytes, kTileBytes, tiles, cudaMemcpyHostToDevice,
-                                piece.stream),
-              "copying the scales of signs to the device");
+          return CUDA_STATUS(loading_.device,
+                             cudaMemcpy2DAsync(to, static_cast<size_t>(place.step) * kTileBytes,
+                                               piece.pinned, kTileBytes, kTileBytes, tiles,
+                                               cudaMemcpyHostToDevice, piece.stream),
+                             "copying the scales of signs to the device");
         }));
   }
   return {};
@@ -235,8 +231,8 @@ Status CudaVariantWeights::finish() {
   LoadRing& ring = loading_.ring;
   RETURN_IF_ERROR(ring.copy(memory_.at<void>(plan_.sign_entries), signs.data(),
                             signs.size() * sizeof(cuda::SignSlot)));
-  RETURN_IF_ERROR(ring.copy(memory_.at<void>(plan_.dense_entries), dense.data(),
-                            dense.size() * sizeof(void*)));
+  RETURN_IF_ERROR(
+      ring.copy(memory_.at<void>(plan_.dense_entries), dense.data(), dense.size() * sizeof(void*)));
   RETURN_IF_ERROR(ring.copy(memory_.at<void>(plan_.low_rank_entries), low_ranks_.data(),
                             low_ranks_.size() * sizeof(cuda::LowRankSlot)));
   return ring.wait();

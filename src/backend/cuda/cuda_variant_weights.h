@@ -65,8 +65,8 @@ class CudaVariantWeights final : public VariantWeights {
   const uint64_t serial_;
   CudaVariantPlan plan_;
   DeviceMemory memory_;
-  std::vector<CudaMatrix> dense_;              // index: WeightId
-  std::vector<cuda::LowRankSlot> low_ranks_;   // index: WeightId; with addresses
+  std::vector<CudaMatrix> dense_;             // index: WeightId
+  std::vector<cuda::LowRankSlot> low_ranks_;  // index: WeightId; with addresses
   Mutex mutex_;
   std::vector<std::pair<WeightId, WeightId>> aliases_ GUARDED_BY(mutex_);  // (to, from)
 };

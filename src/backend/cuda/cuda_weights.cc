@@ -22,8 +22,8 @@ Status check_spec(const std::vector<WeightSpec>& specs, size_t i) {
       return invalid_argument(fmt::format("{} has {} rows, expected {} as {}", part.name, part.rows,
                                           spec.parts[0].rows, spec.parts[0].name));
   }
-  if (spec.alias >= 0 && (static_cast<size_t>(spec.alias) >= i ||
-                          specs[static_cast<size_t>(spec.alias)].alias >= 0))
+  if (spec.alias >= 0 &&
+      (static_cast<size_t>(spec.alias) >= i || specs[static_cast<size_t>(spec.alias)].alias >= 0))
     return invalid_argument(fmt::format(
         "weight {} stands for weight {}, expected an earlier one of its own", i, spec.alias));
   return {};
@@ -60,8 +60,8 @@ Status CudaWeights::put_rows(WeightId weight, int part, int64_t first, int64_t c
   const WeightSpec& s = spec(weight);
   const WeightPart& p = s.parts[static_cast<size_t>(part)];
   if (s.alias >= 0)
-    return invalid_argument(fmt::format("{} has no memory of its own: it stands for weight {}",
-                                        p.name, s.alias));
+    return invalid_argument(
+        fmt::format("{} has no memory of its own: it stands for weight {}", p.name, s.alias));
   RETURN_IF_ERROR(check_rows_of(s, part, p.rows, first, count));
   return put_values(loading_, matrices_[static_cast<size_t>(weight)], s, part, first, count,
                     values);

@@ -28,7 +28,6 @@ Result<std::unique_ptr<LoadRing>> LoadRing::make(CudaDevice& device) {
 }
 
 LoadRing::~LoadRing() {
-  cudaStreamSynchronize(device_.load());  // copies read the pinned memory
   for (cudaEvent_t event : passed_) cudaEventDestroy(event);
 }
 
@@ -68,6 +67,8 @@ Status LoadRing::pass(const std::function<void(void* pinned)>& fill,
     status = order({pinned, staging_.at<void>(piece * kPieceBytes), device_.load()});
     const Status marked = CUDA_STATUS(device_, cudaEventRecord(passed_[piece], device_.load()),
                                       "marking a piece of the staging of loads");
+    // Without its event nobody could tell when the piece is free.
+    if (!marked.ok()) (void)cudaStreamSynchronize(device_.load());
     if (status.ok()) status = marked;
   }
   give_back(piece);
@@ -77,14 +78,14 @@ Status LoadRing::pass(const std::function<void(void* pinned)>& fill,
 Status LoadRing::copy(void* to, const void* from, size_t bytes) {
   for (size_t at = 0; at < bytes; at += kPieceBytes) {
     const size_t n = std::min(kPieceBytes, bytes - at);
-    RETURN_IF_ERROR(pass(
-        [&](void* pinned) { std::memcpy(pinned, static_cast<const char*>(from) + at, n); },
-        [&](const Copy& piece) {
-          return CUDA_STATUS(device_,
-                             cudaMemcpyAsync(static_cast<char*>(to) + at, piece.pinned, n,
-                                             cudaMemcpyHostToDevice, piece.stream),
-                             "copying to the device");
-        }));
+    RETURN_IF_ERROR(
+        pass([&](void* pinned) { std::memcpy(pinned, static_cast<const char*>(from) + at, n); },
+             [&](const Copy& piece) {
+               return CUDA_STATUS(device_,
+                                  cudaMemcpyAsync(static_cast<char*>(to) + at, piece.pinned, n,
+                                                  cudaMemcpyHostToDevice, piece.stream),
+                                  "copying to the device");
+             }));
   }
   return {};
 }

@@ -1,7 +1,8 @@
 // LoadRing: how weights come to the device: through a few pieces of pinned memory, each with as
 // much on the device for what is repacked there. Shared by the loader threads; all copies and
 // kernels run on the device's load stream, in the order in which they are given, and no step waits
-// for them. A piece is used again when the stream has passed its event.
+// for them. A piece is used again when the stream has passed its event. Owned by CudaBackend, which
+// waits for the stream before it ends.
 #pragma once
 
 #include <deque>

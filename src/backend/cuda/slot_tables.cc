@@ -54,12 +54,11 @@ Status SlotTables::enter(const CudaVariantWeights& variant, int32_t slot) {
 
 Status SlotTables::copy_entries(const DeviceMemory& table, const void* entries, size_t entry_bytes,
                                 int32_t slot) {
-  return CUDA_STATUS(
-      device_,
-      cudaMemcpy2DAsync(table.at<void>(static_cast<size_t>(slot) * entry_bytes),
-                        kCudaSlots * entry_bytes, entries, entry_bytes, entry_bytes, weights_,
-                        cudaMemcpyDeviceToDevice, device_.compute()),
-      fmt::format("entering a variant into slot {}", slot));
+  return CUDA_STATUS(device_,
+                     cudaMemcpy2DAsync(table.at<void>(static_cast<size_t>(slot) * entry_bytes),
+                                       kCudaSlots * entry_bytes, entries, entry_bytes, entry_bytes,
+                                       weights_, cudaMemcpyDeviceToDevice, device_.compute()),
+                     fmt::format("entering a variant into slot {}", slot));
 }
 
 }  // namespace deltad

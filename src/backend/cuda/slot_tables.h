@@ -28,9 +28,7 @@ class SlotTables {
 
   // [kCudaSlots], of one weight.
   const cuda::SignSlot* signs(WeightId weight) const { return at<cuda::SignSlot>(signs_, weight); }
-  const void* const* dense(WeightId weight) const {
-    return at<const void* const>(dense_, weight);
-  }
+  const void* const* dense(WeightId weight) const { return at<const void* const>(dense_, weight); }
   const cuda::LowRankSlot* low_rank(WeightId weight) const {
     return at<cuda::LowRankSlot>(low_rank_, weight);
   }

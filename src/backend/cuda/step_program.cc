@@ -72,17 +72,16 @@ Status StepProgram::capture(cudaGraphExec_t* graph) {
       CUDA_STATUS(device_, cudaStreamEndCapture(device_.compute(), &captured), "capturing a step");
   if (status.ok()) status = ended;
   if (status.ok())
-    status = CUDA_STATUS(device_, cudaGraphInstantiate(graph, captured, 0),
-                         "making a graph of a step");
+    status =
+        CUDA_STATUS(device_, cudaGraphInstantiate(graph, captured, 0), "making a graph of a step");
   if (captured != nullptr) cudaGraphDestroy(captured);
   return status;
 }
 
 void StepProgram::forget_oldest() {
   const auto oldest =
-      std::min_element(known_.begin(), known_.end(), [](const auto& a, const auto& b) {
-        return a.second.used < b.second.used;
-      });
+      std::min_element(known_.begin(), known_.end(),
+                       [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
   if (oldest->second.graph != nullptr) cudaGraphExecDestroy(oldest->second.graph);
   known_.erase(oldest);
 }

@@ -5,11 +5,8 @@
 namespace deltad {
 
 StepStaging::~StepStaging() {
-  for (cudaEvent_t event : copied_) {
-    if (event == nullptr) continue;
-    cudaEventSynchronize(event);  // the copy reads the pinned memory
-    cudaEventDestroy(event);
-  }
+  for (cudaEvent_t event : copied_)
+    if (event != nullptr) cudaEventDestroy(event);
 }
 
 size_t StepStaging::add_bytes(const void* values, size_t bytes) {
@@ -21,8 +18,8 @@ size_t StepStaging::add_bytes(const void* values, size_t bytes) {
 
 Status StepStaging::make_room(size_t bytes) {
   if (bytes > device_memory_.bytes())
-    RETURN_IF_ERROR(device_memory_.grow(device_, device_.compute(), bytes + bytes / 2,
-                                        "the tables of a step"));
+    RETURN_IF_ERROR(
+        device_memory_.grow(device_, device_.compute(), bytes + bytes / 2, "the tables of a step"));
   if (copied_[next_] == nullptr)
     RETURN_IF_ERROR(CUDA_STATUS(device_,
                                 cudaEventCreateWithFlags(&copied_[next_], cudaEventDisableTiming),
@@ -40,11 +37,11 @@ Status StepStaging::send() {
   RETURN_IF_ERROR(make_room(gathered_.size()));
   const size_t piece = next_;
   std::memcpy(pinned_[piece].data(), gathered_.data(), gathered_.size());
-  RETURN_IF_ERROR(CUDA_STATUS(
-      device_,
-      cudaMemcpyAsync(device_memory_.data(), pinned_[piece].data(), gathered_.size(),
-                      cudaMemcpyHostToDevice, device_.compute()),
-      "copying the tables of a step"));
+  RETURN_IF_ERROR(
+      CUDA_STATUS(device_,
+                  cudaMemcpyAsync(device_memory_.data(), pinned_[piece].data(), gathered_.size(),
+                                  cudaMemcpyHostToDevice, device_.compute()),
+                  "copying the tables of a step"));
   next_ = (next_ + 1) % kPieces;
   return CUDA_STATUS(device_, cudaEventRecord(copied_[piece], device_.compute()),
                      "marking the tables of a step");

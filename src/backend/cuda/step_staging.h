@@ -1,7 +1,7 @@
 // StepStaging: what the host tells the device about a step, in one copy. Tables are gathered, go
 // into one of two pieces of pinned memory (the other one's copy may still run) and from there to
-// one place on the device, in the order of the stream of steps. Owned by CudaOps; the engine's
-// thread.
+// one place on the device, in the order of the stream of steps. Owned by CudaOps, which lives until
+// that stream is done; the engine's thread.
 #pragma once
 
 #include <array>

@@ -24,9 +24,10 @@ void wait_for_device(Gpu& gpu, int device) {
 
 cudaError_t cudaGetDeviceCount(int* count) {
   EMULATED_CALL(cudaGetDeviceCount);
+  *count = 0;
   return call.make([&](Gpu& gpu) -> cudaError_t {
     *count = gpu.options.devices;
-    return gpu.options.devices == 0 ? cudaErrorNoDevice : cudaSuccess;
+    return cudaSuccess;
   });
 }
 
@@ -154,10 +155,11 @@ cudaError_t cudaDeviceSynchronize(void) {
 // Only what the backend uses it for: the error that sticks goes, once the work is over. Memory and
 // streams must have been released before.
 cudaError_t cudaDeviceReset(void) {
-  EMULATED_CALL(cudaDeviceReset, CallKind::kReleases);
+  EMULATED_CALL(cudaDeviceReset, CallKind::kRecovers);
   return call.make([&](Gpu& gpu) -> cudaError_t {
     wait_for_device(gpu, current_device());
     gpu.devices[static_cast<size_t>(current_device())].error = cudaSuccess;
+    wait_for_device(gpu, current_device());  // what was left when it broke
     return cudaSuccess;
   });
 }

@@ -83,7 +83,7 @@ cudaError_t Call::begin() {
     if (failure.sticky) gpu_.fail(current_device(), error);
     return error;
   }
-  return device_error();
+  return gpu_.options.devices == 0 ? cudaErrorNoDevice : device_error();
 }
 
 cudaError_t Call::end(cudaError_t result) {

@@ -17,6 +17,7 @@ enum class CallKind : uint8_t {
   kAny,
   kReleases,  // acts even where it reports an error, which is then of earlier work
   kOrders,    // orders work: a test may switch it off
+  kRecovers,  // acts whatever the device's state is
 };
 
 class Call {
@@ -32,14 +33,13 @@ class Call {
   cudaError_t make(Body body) {
     const cudaError_t before = begin();
     if (skip_) return end(cudaSuccess);
-    if (before != cudaSuccess) {
+    if (before != cudaSuccess && kind_ != CallKind::kRecovers) {
       if (kind_ == CallKind::kReleases) body(gpu_);
       return end(before);
     }
     const cudaError_t result = body(gpu_);
     // What was waited for may have broken the device.
-    const cudaError_t sticky = device_error();
-    return end(result == cudaSuccess && kind_ != CallKind::kReleases ? sticky : result);
+    return end(result == cudaSuccess && kind_ != CallKind::kReleases ? device_error() : result);
   }
 
   const char* name() const { return name_; }

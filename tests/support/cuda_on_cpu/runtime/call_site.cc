@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <mutex>
@@ -53,8 +54,10 @@ std::string look_up(uintptr_t address) {
   pclose(pipe);
   const size_t line = output.find('\n');
   if (line == std::string::npos || output.starts_with("??")) return hex(offset);
-  const std::string_view function = std::string_view(output).substr(0, line);
-  std::string text(function.substr(0, function.find('(')));
+  std::string text = output.substr(0, line);
+  constexpr std::string_view kHidden = "(anonymous namespace)::";
+  for (size_t at; (at = text.find(kHidden)) != std::string::npos;) text.erase(at, kHidden.size());
+  text.resize(std::min(text.size(), text.find('(')));  // without the parameters
   if (output.find("??", line) == std::string::npos) {
     text += " " + output.substr(line + 1, output.find_first_of("\n ", line + 1) - line - 1);
   }

@@ -1,15 +1,21 @@
 #include "tests/support/cuda_on_cpu/runtime/gpu.h"
 
+#include <algorithm>
+
 namespace deltad::emulated_gpu {
 
+// Threads have a current device even where there is none.
 Gpu::Gpu(const Options& o)
-    : options(o), devices(static_cast<size_t>(o.devices)), memory(*this), schedule(*this) {
-  for (int i = 0; i < o.devices; ++i) {
+    : options(o),
+      devices(static_cast<size_t>(std::max(1, o.devices))),
+      memory(*this),
+      schedule(*this) {
+  for (size_t i = 0; i < devices.size(); ++i) {
     auto stream = std::make_unique<CUstream_st>();
     stream->kind = "stream";
-    stream->device = i;
+    stream->device = static_cast<int>(i);
     stream->timeline = schedule.new_timeline();
-    devices[static_cast<size_t>(i)].null_stream = std::move(stream);
+    devices[i].null_stream = std::move(stream);
   }
 }
 
@@ -18,15 +24,19 @@ Gpu::~Gpu() { schedule.stop(); }
 void Gpu::fail(int device, cudaError_t error) {
   cudaError_t& sticky = devices[static_cast<size_t>(device)].error;
   if (sticky == cudaSuccess) sticky = error;
+  changed.notify_all();
 }
 
 std::string Handles::leaks() const {
   std::string all;
-  const auto add = [&](const auto& table) {
-    for (const auto& [address, handle] : table) {
-      if (handle->destroyed) continue;
-      all += std::string(handle->kind) + " made at " + handle->made_at.text() + "\n";
+  const auto tell = [&](const Handle& handle) {
+    if (!handle.destroyed) {
+      all += std::string(handle.kind) + " made at " + handle.made_at.text() + "\n";
     }
+  };
+  for (const auto& [address, handle] : plain_) tell(handle);
+  const auto add = [&](const auto& table) {
+    for (const auto& [address, handle] : table) tell(*handle);
   };
   // Kernels go with their library.
   std::apply(

@@ -2,11 +2,10 @@
 // through a Call, which holds the lock.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
-#include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "base/mutex.h"
@@ -17,6 +16,8 @@
 #include "tests/support/cuda_on_cpu/runtime/schedule.h"
 
 namespace deltad::emulated_gpu {
+
+struct Ranks;  // communicator.h
 
 struct Device {
   cudaError_t error = cudaSuccess;  // that sticks
@@ -49,6 +50,7 @@ class Gpu {
   std::set<std::string> off;                  // sites
   cudaError_t next_work_error = cudaSuccess;  // what the call's work will fail with
   int next_stream_number = 1;
+  std::map<std::string, std::shared_ptr<Ranks>> ranks;  // by NCCL's id
 };
 
 }  // namespace deltad::emulated_gpu

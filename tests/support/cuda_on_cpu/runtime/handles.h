@@ -96,6 +96,12 @@ class Handles {
       if (!handle->destroyed) act(*handle);
     }
   }
+  // Objects of libraries, which are plain memory: only that they are there.
+  void add_plain(const void* object, const char* kind, const CallSite& site) {
+    plain_[object] = {kind, site};
+  }
+  bool remove_plain(const void* object) { return plain_.erase(object) > 0; }
+  bool has_plain(const void* object) const { return plain_.contains(object); }
   std::string leaks() const;
 
  private:
@@ -109,6 +115,7 @@ class Handles {
   std::tuple<Table<CUstream_st>, Table<CUevent_st>, Table<CUgraph_st>, Table<CUgraphExec_st>,
              Table<CUlib_st>, Table<CUkern_st>>
       tables_;
+  std::map<const void*, Handle> plain_;
 };
 
 }  // namespace deltad::emulated_gpu

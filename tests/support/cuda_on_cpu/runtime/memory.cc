@@ -164,6 +164,8 @@ bool Memory::free(void* base, MemoryKind kind, const CallSite& site) {
 }
 
 void Memory::check_unused(const Allocation& allocation, const CallSite& site, const Clock& known) {
+  // A device that is broken does nothing more, and there is no way to see that.
+  if (gpu_.devices[static_cast<size_t>(allocation.device)].error != cudaSuccess) return;
   std::string user;
   if (const auto use = allocation.shadow.unknown(known)) user = use->other.work->text();
   if (user.empty() && allocation.watch) user = allocation.watch->in_use(known);

@@ -31,6 +31,8 @@ struct Work {
   std::function<void(Gpu&, Operation&)> prepare = {};  // when the host hands it over
   std::function<void(Gpu&, Operation&)> run = {};
   std::function<void()> host = {};  // run instead, without the lock, on the driver's thread
+  // A rank's part in a collective: finds the one that it is in, when the host hands it over.
+  std::function<std::shared_ptr<Collective>(Gpu&, const std::shared_ptr<Operation>&)> join = {};
 
   std::string text() const;
 };
@@ -57,8 +59,7 @@ struct Operation : std::enable_shared_from_this<Operation> {
 // Ranks' operations that run as one, when all have come.
 struct Collective {
   size_t ranks = 0;
-  std::vector<std::shared_ptr<Operation>> parts = {};
-  bool aborted = false;
+  std::vector<std::shared_ptr<Operation>> parts = {};  // that have come
   std::function<void(Gpu&)> run = {};
 };
 

@@ -30,17 +30,16 @@ Timeline Schedule::new_timeline() {
 }
 
 OperationPtr Schedule::add(std::shared_ptr<const Work> work, Timeline timeline,
-                           std::vector<OperationPtr> after,
-                           std::shared_ptr<Collective> collective) {
+                           std::vector<OperationPtr> after) {
   auto operation = std::make_shared<Operation>();
   operation->work = std::move(work);
   operation->number = next_number_++;
   operation->timeline = timeline;
   operation->after = std::move(after);
   operation->host = gpu_.host;
-  if (collective) {
-    operation->collective = collective;
-    collective->parts.push_back(operation);
+  if (operation->work->join) {
+    operation->collective = operation->work->join(gpu_, operation);
+    if (operation->collective) operation->collective->parts.push_back(operation);
   }
   if (operation->work->prepare) operation->work->prepare(gpu_, *operation);
   pending_.push_back(operation);
@@ -53,15 +52,28 @@ OperationPtr Schedule::add(std::shared_ptr<const Work> work, Timeline timeline,
   return operation;
 }
 
+void Schedule::drop_out(Operation& operation) {
+  if (!operation.collective) return;
+  std::erase_if(operation.collective->parts, [&](const auto& p) { return p.get() == &operation; });
+  operation.collective = nullptr;
+  gpu_.changed.notify_all();
+}
+
+bool Schedule::broken(const Operation& operation) const {
+  return gpu_.devices[static_cast<size_t>(operation.work->device)].error != cudaSuccess;
+}
+
 bool Schedule::ready(const Operation& operation) const {
   if (operation.state != Operation::State::kPending) return false;
   const auto free = [](const Operation& o) {
     return std::all_of(o.after.begin(), o.after.end(), [](const auto& a) { return a->done(); });
   };
   const Collective* all = operation.collective.get();
-  if (all == nullptr || all->aborted) return free(operation);
+  if (all == nullptr) return free(operation);
+  // With a rank whose device is broken, the others wait for ever, or until they leave.
   return all->parts.size() == all->ranks &&
-         std::all_of(all->parts.begin(), all->parts.end(), [&](const auto& p) { return free(*p); });
+         std::all_of(all->parts.begin(), all->parts.end(),
+                     [&](const auto& part) { return free(*part) && !broken(*part); });
 }
 
 std::vector<OperationPtr> Schedule::needed(const OperationPtr& target) const {
@@ -76,7 +88,7 @@ std::vector<OperationPtr> Schedule::needed(const OperationPtr& target) const {
     if (operation->done()) continue;
     all.push_back(operation);
     for (const auto& before : operation->after) visit(before);
-    if (operation->collective && !operation->collective->aborted) {
+    if (operation->collective) {
       for (const auto& part : operation->collective->parts) visit(part);
     }
   }
@@ -121,8 +133,7 @@ void Schedule::finish(Operation& operation) {
 
 void Schedule::run(const OperationPtr& operation) {
   // Kept alive, and from being changed, while its parts end.
-  const std::shared_ptr<Collective> together =
-      operation->collective && !operation->collective->aborted ? operation->collective : nullptr;
+  const std::shared_ptr<Collective> together = operation->collective;
   std::vector<OperationPtr> parts{operation};
   if (together) parts = together->parts;
   Clock all;
@@ -136,15 +147,10 @@ void Schedule::run(const OperationPtr& operation) {
     part->clock = all;
     part->clock.set(part->timeline, part->time);
   }
-  const bool broken = std::any_of(parts.begin(), parts.end(), [&](const auto& part) {
-    return gpu_.devices[static_cast<size_t>(part->work->device)].error != cudaSuccess;
-  });
-  if (!broken) {
-    if (together) {
-      together->run(gpu_);
-    } else if (operation->work->run) {
-      operation->work->run(gpu_, *operation);
-    }
+  if (together) {
+    together->run(gpu_);
+  } else if (operation->work->run && !broken(*operation)) {
+    operation->work->run(gpu_, *operation);
   }
   if (together) {  // what one rank did before, all others' later work comes after
     Clock after;
@@ -174,7 +180,7 @@ void Schedule::nudge(const OperationPtr& target) {
 
 // The analysis does not see that the caller's Call holds the lock.
 void Schedule::wait_for(const OperationPtr& target) NO_THREAD_SAFETY_ANALYSIS {
-  while (!target->done()) {
+  while (!target->done() && !broken(*target)) {
     const auto all = needed(target);
     for (const auto& operation : all) operation->wanted = true;
     if (gpu_.options.order == Order::kRandom && random_() % 4 == 0 &&

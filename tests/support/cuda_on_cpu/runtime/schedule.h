@@ -24,14 +24,15 @@ class Schedule {
 
   Timeline new_timeline();
   OperationPtr add(std::shared_ptr<const Work> work, Timeline timeline,
-                   std::vector<OperationPtr> after,
-                   std::shared_ptr<Collective> collective = nullptr);
+                   std::vector<OperationPtr> after);
+  // The operation is no part of its collective any more, and does nothing.
+  void drop_out(Operation& operation);
 
   // At each call of the runtime.
   void at_call();
   // A question about it: moves on by one step, so that asking in a loop ends.
   void nudge(const OperationPtr& target);
-  // Gives up the lock while others must act.
+  // Gives up the lock while others must act. Comes back early if the operation's device breaks.
   void wait_for(const OperationPtr& target);
 
   const std::deque<OperationPtr>& pending() const { return pending_; }
@@ -42,6 +43,7 @@ class Schedule {
 
  private:
   bool ready(const Operation& operation) const;
+  bool broken(const Operation& operation) const;  // its device is
   // The pending operations that `target` needs, itself included.
   std::vector<OperationPtr> needed(const OperationPtr& target) const;
   // Runs one that is ready, chosen by the order; false if none is.

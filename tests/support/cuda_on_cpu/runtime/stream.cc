@@ -23,9 +23,10 @@ Work work_of(const Call& call, const CUstream_st& stream, WorkKind kind) {
 }
 
 cudaError_t hand_over(Gpu& gpu, CUstream_st& stream, Work work, std::vector<OperationPtr> also,
-                      OperationPtr* operation, std::shared_ptr<Collective> collective) {
+                      OperationPtr* operation) {
   if (const cudaError_t error = gpu.next_work_error; error != cudaSuccess) {
     work.host = {};
+    work.join = {};
     work.run = [error](Gpu& g, Operation& o) { g.fail(o.work->device, error); };
   }
   if (stream.capture) {
@@ -55,7 +56,7 @@ cudaError_t hand_over(Gpu& gpu, CUstream_st& stream, Work work, std::vector<Oper
     add(null_stream->last);
   }
   stream.last = gpu.schedule.add(std::make_shared<const Work>(std::move(work)), stream.timeline,
-                                 std::move(after), std::move(collective));
+                                 std::move(after));
   if (operation != nullptr) *operation = stream.last;
   return cudaSuccess;
 }
@@ -63,7 +64,7 @@ cudaError_t hand_over(Gpu& gpu, CUstream_st& stream, Work work, std::vector<Oper
 void wait_for(Gpu& gpu, const OperationPtr& operation) {
   if (!operation) return;
   gpu.schedule.wait_for(operation);
-  gpu.host.join(operation->clock);
+  if (operation->done()) gpu.host.join(operation->clock);
 }
 
 cudaError_t query(Gpu& gpu, const OperationPtr& operation) {

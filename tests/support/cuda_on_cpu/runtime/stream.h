@@ -31,8 +31,7 @@ Work work_of(const Call& call, const CUstream_st& stream, WorkKind kind);
 // Puts it at the stream's end, after `also` too. *operation: what was handed over; null if the
 // stream is being captured.
 cudaError_t hand_over(Gpu& gpu, CUstream_st& stream, Work work, std::vector<OperationPtr> also = {},
-                      OperationPtr* operation = nullptr,
-                      std::shared_ptr<Collective> collective = nullptr);
+                      OperationPtr* operation = nullptr);
 
 // Waits for an operation, and lets the host know of all before it. Null: nothing.
 void wait_for(Gpu& gpu, const OperationPtr& operation);

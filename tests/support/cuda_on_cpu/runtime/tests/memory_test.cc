@@ -225,7 +225,10 @@ TEST_F(GpuTest, KernelsReadPinnedMemoryOnlyWhereItIsMapped) {
     int32_t* x = device_array(1);
     ASSERT_CUDA(scale(static_cast<int32_t*>(source), x, 1, 1, 1, a));
     EXPECT_EQ(cudaStreamSynchronize(a), mapped ? cudaSuccess : cudaErrorIllegalAddress);
-    if (mapped) EXPECT_EQ(values(x, 1)[0], 42);
+    if (mapped) {
+      EXPECT_EQ(values(x, 1)[0], 42);
+      ASSERT_CUDA(cudaFreeHost(source));
+    }
   }
   EXPECT_EQ(expected_faults(), std::vector<FaultKind>{FaultKind::kKernel});
 }

@@ -1,0 +1,55 @@
+// Models on emulated GPUs: what the tests of the CUDA backend share.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/cuda/cuda_backend.h"
+#include "delta/loader.h"
+#include "engine/base_model.h"
+#include "engine/direct_runner.h"
+#include "tests/support/cuda_on_cpu/runtime/emulated_gpu.h"
+
+namespace deltad::testing {
+
+// Begins with a new GPU, and ends with nothing found and nothing left.
+class EmulatedGpuTest : public ::testing::Test {
+ protected:
+  void SetUp() override { emulated_gpu::reset(); }
+  void TearDown() override {
+    EXPECT_EQ(emulated_gpu::report(), "");
+    EXPECT_EQ(emulated_gpu::leaks(), "");
+    EXPECT_EQ(emulated_gpu::allocated_bytes(), 0u);
+    EXPECT_EQ(emulated_gpu::pinned_bytes(), 0u);
+  }
+};
+
+inline std::string golden(const std::string& path) {
+  return std::string(DELTAD_GOLDEN) + "/" + path;
+}
+
+inline Result<std::unique_ptr<BaseModel>> load_on_cuda(const std::string& name) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, make_cuda_backend({0, 2}));
+  return load_base_model(golden("models/" + name), std::move(backend), nullptr);
+}
+
+// path: in tests/golden; "": the base.
+inline Result<VariantRef> load_golden_variant(const BaseModel& base, const std::string& path) {
+  if (path.empty()) return VariantRef();
+  VariantLoadOptions options;
+  options.base_digest = base.digest;
+  options.architecture = base.config().architecture;
+  options.threads = 1;
+  return load_variant(path, golden(path), base.table, *base.backend, options);
+}
+
+inline const char* const kOneLevel = "variants/llama/llama-matrix-1.delta.safetensors";
+inline const char* const kTwoLevels = "variants/llama/llama-row-2.delta.safetensors";
+inline const char* const kDense = "variants/llama_vocab/llama_vocab-row-1.delta.safetensors";
+inline const char* const kLowRank = "lora/plain";
+
+}  // namespace deltad::testing
