@@ -50,9 +50,11 @@ class VariantWeights {
 constexpr int kMaxLevels = 4;
 constexpr int64_t kMaxLowRank = 1024;  // of the factors of one tensor
 
-class Backend {
+// Where a model's weights and its variants' lie: a backend, or several that have a share each
+// (parallel/parallel_backend). All that loaders know of either.
+class WeightStore {
  public:
-  virtual ~Backend() = default;
+  virtual ~WeightStore() = default;
 
   // Reserves memory for the base weights. Once, before put_rows.
   virtual Status declare_weights(const std::vector<WeightSpec>& specs) = 0;
@@ -65,10 +67,16 @@ class Backend {
   // What such a variant takes (its bytes()), before it is made.
   virtual Result<size_t> variant_bytes(const VariantContent& content) const = 0;
 
-  virtual Result<Buffer> allocate(size_t bytes) = 0;  // device memory, zero-filled
-  virtual Ops& ops() = 0;
   virtual size_t weight_bytes() const = 0;      // of the base, resident
   virtual std::string description() const = 0;  // "CPU, avx512_bf16, 2 threads"
+  // Who has a share. Each reads a part of every file, of equal size and in one piece.
+  virtual int ranks() const { return 1; }
+};
+
+class Backend : public WeightStore {
+ public:
+  virtual Result<Buffer> allocate(size_t bytes) = 0;  // device memory, zero-filled
+  virtual Ops& ops() = 0;
 };
 
 struct CpuBackendOptions {

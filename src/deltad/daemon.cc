@@ -241,18 +241,19 @@ Status Daemon::load() {
   const TimePoint start = Clock::real().now();
   LoadingLog progress;
   ASSIGN_OR_RETURN(
-      base_, load_base_model(config_.base, config_.cpu,
-                             [&](int64_t done, int64_t total) { progress.update(done, total); }));
+      base_,
+      load_base_model(config_.base, config_.cpu,
+                      [&](int64_t done, int64_t total) { progress.update(done, total); },
+                      {config_.tensor_parallel, from_seconds(config_.engine.stall_seconds)}));
   if (!base_->text) return no_tokenizer(config_.base);
-  ASSIGN_OR_RETURN(engine_,
-                   Engine::make(base_->config(), base_->table, *base_->backend, config_.engine));
+  ASSIGN_OR_RETURN(engine_, Engine::make(*base_, config_.engine));
   RouterOptions options = config_.router;
   options.base_name = served_name(config_, base_->name);
   options.base_digest = base_->digest;
   options.architecture = base_->config().architecture;
   options.max_waiting = most_waiting(config_);
   ASSIGN_OR_RETURN(router_, Router::make(options, config_.variants, base_->text, base_->table,
-                                         *base_->backend, *engine_));
+                                         base_->weights(), *engine_));
   // Before the watched folder: its names are taken first.
   if (!config_.pool.folder.empty()) {
     ASSIGN_OR_RETURN(pool_,
@@ -284,8 +285,8 @@ Status Daemon::load() {
   log_info(
       "ready after {:.1f} s: {} ({}), {:.0f} MiB of weights, {} variants, KV cache of {} tokens, "
       "context {}",
-      seconds(Clock::real().now() - start), options.base_name, base_->backend->description(),
-      static_cast<double>(base_->backend->weight_bytes()) / kMiB, router_->variants().size(),
+      seconds(Clock::real().now() - start), options.base_name, base_->weights().description(),
+      static_cast<double>(base_->weights().weight_bytes()) / kMiB, router_->variants().size(),
       stats.kv_blocks * stats.block_tokens, engine_->max_context());
   return Status();
 }
@@ -304,7 +305,7 @@ void Daemon::set_serving(const Config& config) {
   serving.request_seconds = config.request_seconds;
   serving.base_path = config.base;
   serving.created = loaded_at_;
-  serving.base_bytes = base_->backend->weight_bytes();
+  serving.base_bytes = base_->weights().weight_bytes();
   serving.config_digest = config_digest(config);
   MutexLock lock(mutex_);
   serving_ = std::move(serving);
@@ -388,6 +389,7 @@ Status check_files(const Config& config) {
   VariantLoadOptions options;
   options.architecture = checkpoint->config().architecture;
   ASSIGN_OR_RETURN(options.base_digest, base_digest(*checkpoint));
+  RETURN_IF_ERROR(ShardMap::make(checkpoint->config(), config.tensor_parallel).status());
   const WeightTable table = make_weight_table(checkpoint->config());
   for (const VariantSource& variant : config.variants)
     RETURN_IF_ERROR(check_variant_header(variant.path, table, options)

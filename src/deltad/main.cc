@@ -22,7 +22,7 @@ using deltad::Status;
 struct CommandLine {
   std::string config_file, base, listen, watch;
   std::vector<std::string> variants;
-  int threads = -1;
+  int threads = -1, tensor_parallel = 0;
   bool check_only = false;
 };
 
@@ -57,6 +57,7 @@ deltad::Result<Config> make_config(const CommandLine& line) {
                     "another port",
                     config.admin_listen, config.http.listen));
   if (line.threads >= 0) config.cpu.threads = line.threads;
+  if (line.tensor_parallel > 0) config.tensor_parallel = line.tensor_parallel;
   return config;
 }
 
@@ -115,6 +116,9 @@ int main(int argc, char** argv) {
   app.add_option("--listen", line.listen, "ADDRESS:PORT (default 127.0.0.1:8080)");
   app.add_option("--threads", line.threads, "Kernel threads; 0: one a core")
       ->check(CLI::Range(0, 1024));
+  app.add_option("--tensor-parallel-size", line.tensor_parallel,
+                 "Ranks that share the base and each variant (default 1)")
+      ->check(CLI::Range(1, deltad::kMostRanks));
   app.add_flag("--check-config", line.check_only,
                "Say what is wrong with the config, or what would run, and end");
   app.set_version_flag("--version", std::string("deltad ") + deltad::kVersion);

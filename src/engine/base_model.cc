@@ -22,7 +22,8 @@ std::string model_name_of(const std::string& path) {
 
 Result<std::unique_ptr<BaseModel>> load_base_model(const std::string& path,
                                                    const CpuBackendOptions& backend,
-                                                   const Progress& progress) {
+                                                   const Progress& progress,
+                                                   const ParallelOptions& parallel) {
   auto model = std::make_unique<BaseModel>();
   model->name = model_name_of(path);
   ASSIGN_OR_RETURN(model->checkpoint, Checkpoint::open(path));
@@ -31,8 +32,13 @@ Result<std::unique_ptr<BaseModel>> load_base_model(const std::string& path,
     log_warning("{} has no tokenizer.json: only token ids can be given and returned", path);
   ASSIGN_OR_RETURN(model->digest, base_digest(*model->checkpoint));
   model->table = make_weight_table(model->config());
-  ASSIGN_OR_RETURN(model->backend, make_cpu_backend(backend));
-  RETURN_IF_ERROR(load_base(*model->checkpoint, model->table, *model->backend,
+  if (parallel.ranks > 1) {
+    ASSIGN_OR_RETURN(model->parallel,
+                     make_parallel_cpu_backend(model->config(), backend, parallel));
+  } else {
+    ASSIGN_OR_RETURN(model->backend, make_cpu_backend(backend));
+  }
+  RETURN_IF_ERROR(load_base(*model->checkpoint, model->table, model->weights(),
                             std::min(kMostReaders, WorkerTeam::cores()), progress));
   return model;
 }

@@ -17,6 +17,8 @@ class ModelRunner {
                                  std::span<const VariantWeights* const> slots) = 0;
   virtual int32_t max_slots() const = 0;
   virtual size_t workspace_bytes() const { return 0; }  // memory beside weights and KV
+  // Not ok: it has failed, for good, and so will every step. Any thread.
+  virtual Status health() const { return {}; }
   // Runs work(context, i) for 0 ≤ i < n on the kernel threads.
   virtual void parallel_for(int64_t n, void (*work)(void* context, int64_t i), void* context) = 0;
 };

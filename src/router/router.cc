@@ -460,10 +460,10 @@ Result<std::unique_ptr<Router>> Router::make(const RouterOptions& options,
 Result<std::unique_ptr<Router>> Router::make(const RouterOptions& options,
                                              const std::vector<VariantSource>& variants,
                                              std::shared_ptr<const TextAssets> base_text,
-                                             const WeightTable& table, Backend& backend,
+                                             const WeightTable& table, WeightStore& store,
                                              Engine& engine) {
   return make(options, variants, std::move(base_text),
-              files_loader(table, backend,
+              files_loader(table, store,
                            {options.base_digest, options.architecture, options.bytes_per_second}),
               engine);
 }

@@ -68,7 +68,7 @@ void OpenAiApi::answer(const RouteMatch& match, HttpRequest request, std::unique
   reply->record().caller = (*caller)->name();
   switch (match.route) {
     case Route::kHealth:
-      return reply->json(200, Json{{"status", "ok"}});
+      return health(*reply);
     case Route::kReady:
       return ready(*reply);
     case Route::kMetrics:
@@ -88,6 +88,15 @@ void OpenAiApi::answer_model(const Serving& serving, const Caller& caller, const
   Json json;
   if (const ApiError error = get_model(serving, caller, model, &json)) return reply.error(error);
   reply.json(200, json);
+}
+
+// Whether the process is worth keeping: it is not once the device has failed for good.
+void OpenAiApi::health(Reply& reply) const {
+  Serving serving;
+  (void)readiness_.check(&serving);  // before it is ready, and while it drains, it is alive
+  const Status device = serving.engine == nullptr ? Status() : serving.engine->device_health();
+  if (!device.ok()) return reply.error(api_error(503, device.message()));
+  reply.json(200, Json{{"status", "ok"}});
 }
 
 void OpenAiApi::ready(Reply& reply) const {

@@ -36,6 +36,7 @@ class OpenAiApi final : public HttpHandler {
   void answer(const RouteMatch& match, HttpRequest request, std::unique_ptr<Reply> reply);
   void answer_model(const Serving& serving, const Caller& caller, const std::string& model,
                     Reply& reply) const;
+  void health(Reply& reply) const;
   void ready(Reply& reply) const;
   void metrics_page(Reply& reply);
 
