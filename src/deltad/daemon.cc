@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "delta/checkpoint_text.h"
 #include "delta/loader.h"
+#include "parallel/shard_map.h"
 #include "server/admin/debug_json.h"
 #include "server/generation/generation_plan.h"
 
@@ -349,7 +350,8 @@ bool Daemon::pinned(const std::string& name, bool tries, std::string* error) {
 }
 
 void Daemon::beat() {
-  if (!serves_ || watchdog_->check()) notifier_.watchdog();
+  // systemd starts anew what hangs, or has failed for good.
+  if (!serves_ || (watchdog_->check() && engine_->device_health().ok())) notifier_.watchdog();
   update_health();  // an engine that stalls, or goes on
 }
 

@@ -1,6 +1,7 @@
 // The keys under `engine` and `cpu`. Main thread.
 #include "deltad/config.h"
 #include "deltad/config_keys.h"
+#include "parallel/shard_map.h"
 
 namespace deltad {
 

@@ -13,6 +13,7 @@
 #include "deltad/daemon.h"
 #include "io/file_reader.h"
 #include "manual/man_page.h"
+#include "parallel/shard_map.h"
 
 namespace {
 
