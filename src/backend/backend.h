@@ -51,9 +51,11 @@ class VariantWeights {
 constexpr int kMaxLevels = 4;
 constexpr int64_t kMaxLowRank = 1024;  // of the factors of one tensor
 
-class Backend {
+// Where a model's weights and its variants' lie: a backend, or several that have a share each
+// (parallel/parallel_backend). All that loaders know of either.
+class WeightStore {
  public:
-  virtual ~Backend() = default;
+  virtual ~WeightStore() = default;
 
   // Reserves memory for the base weights. Once, before put_rows.
   virtual Status declare_weights(const std::vector<WeightSpec>& specs) = 0;
@@ -68,19 +70,25 @@ class Backend {
   // What such a variant takes (its bytes()), before it is made.
   virtual Result<size_t> variant_bytes(const VariantContent& content) const = 0;
 
+  // What it may still take in all; nullopt: as much as this machine's memory allows.
+  virtual std::optional<int64_t> device_free_bytes() const = 0;
+  virtual size_t weight_bytes() const = 0;      // of the base, resident
+  virtual std::string description() const = 0;  // "CPU, avx512_bf16, 2 threads"
+  // Who has a share. Each reads a part of every file, of equal size and in one piece.
+  virtual int ranks() const { return 1; }
+};
+
+class Backend : public WeightStore {
+ public:
   virtual Result<Buffer> allocate(size_t bytes) = 0;  // device memory, zero-filled
   // Copies from the host into allocated memory; `from` may be reused when it returns. Not while a
   // step uses that memory.
   virtual Status upload(void* to, const void* from, size_t bytes) = 0;
-  // What allocate() may still take; nullopt: as much as this machine's memory allows.
-  virtual std::optional<int64_t> device_free_bytes() const = 0;
   // Not ok: the device has failed, for good, and so will every step.
   virtual Status health() const = 0;
   virtual Ops& ops() = 0;
-  virtual size_t weight_bytes() const = 0;  // of the base, resident
   // On a device, beside weights, variants and what allocate() gave: staging, tables, scratch.
   virtual size_t workspace_bytes() const { return 0; }
-  virtual std::string description() const = 0;  // "CPU, avx512_bf16, 2 threads"
 };
 
 struct CpuBackendOptions {

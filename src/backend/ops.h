@@ -25,6 +25,7 @@ namespace deltad {
 class VariantWeights;
 
 constexpr int32_t kBaseSlot = -1;
+constexpr int32_t kElsewhere = -1;  // as a token id
 
 // Contiguous rows of the batch that belong to one variant (slot ≥ 0) or to the base (kBaseSlot).
 // The groups of a batch cover its rows in order, without gaps.
@@ -104,7 +105,7 @@ class Ops {
   virtual Result<TensorView> end_step(TensorView result) = 0;
 
   // out fp32 [M, H]: row r is the embedding of ids[r] (the variant's own, if it has one, plus what
-  // its low-rank factors say).
+  // its low-rank factors say), or zeros if ids[r] is kElsewhere: another rank has that token.
   virtual void embed(TensorView out, WeightId embedding, std::span<const int32_t> ids,
                      std::span<const RowGroup> groups) = 0;
   // out activation [M, H] = x / rms(x) · weight; x fp32 [M, H].

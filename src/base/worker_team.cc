@@ -8,39 +8,15 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <thread>
 #include <vector>
 
 #include "base/check.h"
 #include "base/mutex.h"
+#include "base/spin.h"
 
 namespace deltad {
 namespace {
-
-constexpr std::chrono::microseconds kSpin{50};
-constexpr int kPausesPerClock = 16;  // reading the clock costs about as much as one pause
-
-void pause() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-// Spins until done() or for kSpin; says whether done() came true.
-template <typename Done>
-bool spin(const Done& done) {
-  const auto deadline = std::chrono::steady_clock::now() + kSpin;
-  for (;;) {
-    for (int i = 0; i < kPausesPerClock; ++i) {
-      if (done()) return true;
-      pause();
-    }
-    if (std::chrono::steady_clock::now() >= deadline) return done();
-  }
-}
 
 // The process's cores, read once: a thread that has been pinned would see only its own.
 const std::vector<int>& process_cores() {

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,7 @@
 #include "delta/work_list.h"
 #include "io/bulk_reader.h"
 #include "io/convert.h"
+#include "io/read_shares.h"
 #include "tensor/float16.h"
 
 namespace deltad {
@@ -38,6 +40,18 @@ VariantContent content_of(const LoraAdapter& adapter, const WeightTable& table) 
       content.low_rank.push_back({at.weight, at.part, change.rank});
   }
   return content;
+}
+
+// Where a change's tensors begin in the file, and how long they are together.
+int64_t offset_of(const AdapterChange& change) {
+  if (change.packed) return change.packed->offset;
+  if (change.whole) return change.whole->entry.offset;
+  return std::min(change.a->entry.offset, change.b->entry.offset);
+}
+int64_t bytes_of(const AdapterChange& change) {
+  if (change.packed) return change.packed->bytes;
+  if (change.whole) return change.whole->entry.bytes;
+  return change.a->entry.bytes + change.b->entry.bytes;
 }
 
 std::vector<float> transposed(const std::vector<float>& in, int64_t rows, int64_t columns) {
@@ -88,11 +102,23 @@ class AdapterReader final : public VariantReader {
       std::vector<std::pair<const std::string*, const AdapterChange*>> changes;
       for (const auto& [weight, change] : owner_.adapter_.changes())
         changes.emplace_back(&weight, &change);
-      const auto n = static_cast<int64_t>(changes.size());
-      const int64_t threads = std::clamp<int64_t>(owner_.options_.threads, 1, n);
-      RETURN_IF_ERROR(run_work_list(threads, static_cast<int>(threads), [&](int64_t t) -> Status {
+      std::stable_sort(changes.begin(), changes.end(), [](const auto& x, const auto& y) {
+        return offset_of(*x.second) < offset_of(*y.second);
+      });
+      std::vector<int64_t> sizes;
+      for (const auto& [weight, change] : changes) sizes.push_back(bytes_of(*change));
+      // Each thread a run of modules, in the file's order.
+      const int ranks = owner_.options_.ranks;
+      const int most = std::min(owner_.options_.threads, static_cast<int>(changes.size()));
+      const int threads = std::max(1, most / ranks) * ranks;
+      const std::vector<int64_t> runs = read_shares(sizes, threads);
+      std::vector<int64_t> one_each(static_cast<size_t>(threads) + 1);
+      std::iota(one_each.begin(), one_each.end(), 0);
+      RETURN_IF_ERROR(run_work_shares(one_each, threads, [&](int64_t t) -> Status {
+        const auto run = static_cast<size_t>(t);
+        if (runs[run] == runs[run + 1]) return {};
         ASSIGN_OR_RETURN(const Arena staging, BulkReader::staging(kStretchBytes));
-        for (int64_t i = t; i < n; i += threads) {
+        for (int64_t i = runs[run]; i < runs[run + 1]; ++i) {
           const auto& [weight, change] = changes[static_cast<size_t>(i)];
           RETURN_IF_ERROR(change->whole ? take_whole(*weight, *change, staging)
                                         : take_factors(*weight, *change, staging));

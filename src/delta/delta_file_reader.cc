@@ -93,6 +93,7 @@ class DeltaFileReader final : public VariantReader {
     DeltaReadOptions read;
     read.table = &table_;
     read.threads = options_.threads;
+    read.ranks = options_.ranks;
     read.cancelled = options_.cancelled;
     read.rate = options_.rate;
     std::optional<BackendSink> sink;

@@ -10,12 +10,13 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/seams.h"
 #include "delta/digest.h"
 #include "delta/float_codec.h"
 #include "delta/read_plan.h"
-#include "delta/seams.h"
 #include "delta/work_list.h"
 #include "io/bulk_reader.h"
+#include "io/read_shares.h"
 
 namespace deltad {
 namespace {
@@ -92,9 +93,11 @@ class Reader {
 
  private:
   Status read_all() {
-    RETURN_IF_ERROR(
-        run_work_list(static_cast<int64_t>(plan_.chunks.size()), options_.threads,
-                      [&](int64_t i) { return read_chunk(plan_.chunks[static_cast<size_t>(i)]); }));
+    std::vector<int64_t> sizes;
+    for (const ReadChunk& chunk : plan_.chunks) sizes.push_back(chunk.bytes);
+    RETURN_IF_ERROR(run_work_shares(
+        read_shares(sizes, options_.ranks), options_.threads,
+        [&](int64_t i) { return read_chunk(plan_.chunks[static_cast<size_t>(i)]); }));
     std::map<std::string, HashedTensor> hashes;
     for (size_t t = 0; t < hashes_.size(); ++t)
       hashes.emplace(*plan_.tensors[t].name, std::move(hashes_[t]));

@@ -38,6 +38,7 @@ struct DeltaReadOptions {
   const WeightTable* table = nullptr;  // of the base; null: no padding check, no sink
   DeltaSink* sink = nullptr;
   int threads = kReadThreads;                    // each with 4 MiB of staging
+  int ranks = 1;                                 // that read a part of the file each
   const std::atomic<bool>* cancelled = nullptr;  // polled between reads; kCancelled
   RateLimit* rate = nullptr;
   Progress progress;

@@ -26,8 +26,8 @@ int64_t head_rows(const VariantReader& reader, const WeightTable& table) {
   return table.specs[static_cast<size_t>(table.head)].parts[0].rows;
 }
 
-Result<size_t> bytes_of(const VariantReader& reader, const Backend& backend) {
-  const Result<size_t> bytes = backend.variant_bytes(reader.content());
+Result<size_t> bytes_of(const VariantReader& reader, const WeightStore& store) {
+  const Result<size_t> bytes = store.variant_bytes(reader.content());
   if (!bytes.ok()) return bytes.status().in(reader.path());
   return bytes;
 }
@@ -35,9 +35,9 @@ Result<size_t> bytes_of(const VariantReader& reader, const Backend& backend) {
 }  // namespace
 
 Result<VariantSize> measure_variant(const std::string& path, const WeightTable& table,
-                                    const Backend& backend, const VariantLoadOptions& options) {
+                                    const WeightStore& store, const VariantLoadOptions& options) {
   ASSIGN_OR_RETURN(const auto reader, open_reader(path, table, options));
-  ASSIGN_OR_RETURN(const size_t bytes, bytes_of(*reader, backend));
+  ASSIGN_OR_RETURN(const size_t bytes, bytes_of(*reader, store));
   return VariantSize{static_cast<int64_t>(bytes), reader->claimed_digest()};
 }
 
@@ -53,19 +53,21 @@ Result<std::string> verify_variant(const std::string& path, const WeightTable& t
 }
 
 Result<VariantRef> load_variant(const std::string& name, const std::string& path,
-                                const WeightTable& table, Backend& backend,
-                                const VariantLoadOptions& options) {
+                                const WeightTable& table, WeightStore& store,
+                                const VariantLoadOptions& given) {
+  VariantLoadOptions options = given;
+  options.ranks = store.ranks();
   ASSIGN_OR_RETURN(const auto reader, open_reader(path, table, options));
   if (!reader->says_base() && !options.base_digest.empty())
     log_warning("variant '{}': {} does not say which base it was made for; not checked", name,
                 reader->path());
   if (options.max_bytes > 0) {
-    ASSIGN_OR_RETURN(const size_t bytes, bytes_of(*reader, backend));
+    ASSIGN_OR_RETURN(const size_t bytes, bytes_of(*reader, store));
     if (bytes > options.max_bytes)
       return resource_exhausted(fmt::format("{}: it takes {} bytes, but {} were set aside for it",
                                             reader->path(), bytes, options.max_bytes));
   }
-  auto made = backend.new_variant(reader->content());
+  auto made = store.new_variant(reader->content());
   if (!made.ok()) return made.status().in(reader->path());
   std::unique_ptr<VariantWeights> weights = std::move(*made);
   ASSIGN_OR_RETURN(const std::string digest, reader->read(weights.get()));

@@ -16,6 +16,8 @@ struct VariantLoadOptions {
   std::string base_digest;                       // of the running base; "" skips the check
   std::string architecture;                      // of the running base
   int threads = kReadThreads;                    // that live only for the load
+  int ranks = 1;                                 // that read a part of the file each; load_variant
+                                                 // takes it from the store
   const std::atomic<bool>* cancelled = nullptr;  // polled between reads; kCancelled
   RateLimit* rate = nullptr;  // shared by all loads that are to stay below it together
   size_t max_bytes = 0;       // not 0: what was set aside for it; needing more is
@@ -30,7 +32,7 @@ struct VariantSize {
 // What load_variant would give, from the file's header alone, with all checks that the header
 // allows. The file may be another one by the time it is loaded: hence max_bytes.
 Result<VariantSize> measure_variant(const std::string& path, const WeightTable& table,
-                                    const Backend& backend, const VariantLoadOptions& options);
+                                    const WeightStore& store, const VariantLoadOptions& options);
 
 // The checks of load_variant that need no more than the file's header.
 Status check_variant_header(const std::string& path, const WeightTable& table,
@@ -46,7 +48,7 @@ Result<std::string> verify_variant(const std::string& path, const WeightTable& t
 // file that changes, goes away or is replaced meanwhile is kUnavailable. All of the variant's
 // memory is resident when it returns; after an error or a cancellation nothing of it is left.
 Result<VariantRef> load_variant(const std::string& name, const std::string& path,
-                                const WeightTable& table, Backend& backend,
+                                const WeightTable& table, WeightStore& store,
                                 const VariantLoadOptions& options);
 
 }  // namespace deltad

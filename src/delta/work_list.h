@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "base/status.h"
 
@@ -14,5 +15,10 @@ namespace deltad {
 // of which the caller is one. After the first error no further piece is started; that error is
 // returned. Exceptions become internal errors.
 Status run_work_list(int64_t n, int threads, const std::function<Status(int64_t)>& work);
+
+// The same for work that was dealt out beforehand (io/read_shares): each share's pieces run on
+// threads of its own, one or more of the `threads`.
+Status run_work_shares(const std::vector<int64_t>& bounds, int threads,
+                       const std::function<Status(int64_t)>& work);
 
 }  // namespace deltad

@@ -43,6 +43,7 @@ struct Config {
   DeviceChoice device = DeviceChoice::kAuto;
   EngineOptions engine;
   CpuBackendOptions cpu;
+  int tensor_parallel = 1;  // ranks that share the base and its variants
   PoolServiceOptions pool;
   RouterOptions router;  // names and digests are filled in once the base is known
   LogLevel log_level = LogLevel::kInfo;

@@ -13,6 +13,7 @@
 #include "delta/checkpoint_text.h"
 #include "delta/loader.h"
 #include "deltad/device.h"
+#include "parallel/shard_map.h"
 #include "server/admin/debug_json.h"
 #include "server/generation/generation_plan.h"
 
@@ -44,6 +45,20 @@ class LoadingLog {
  private:
   std::atomic<int> seen_{0};
 };
+
+// Ranks that share it are on this machine's processors; alone it is where `device` says.
+Result<std::unique_ptr<BaseModel>> load_base_on(const Config& config, const Progress& progress) {
+  if (config.tensor_parallel > 1) {
+    if (config.device == DeviceChoice::kCuda)
+      return unimplemented(
+          fmt::format("tensor_parallel {} with device: cuda: several ranks run on CPUs only",
+                      config.tensor_parallel));
+    return load_base_model(config.base, config.cpu, progress,
+                           {config.tensor_parallel, from_seconds(config.engine.stall_seconds)});
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, make_backend(config.device, config.cpu));
+  return load_base_model(config.base, std::move(backend), progress);
+}
 
 Status no_tokenizer(const std::string& base) {
   return invalid_argument(
@@ -241,20 +256,18 @@ Status Daemon::poll_files() {
 Status Daemon::load() {
   const TimePoint start = Clock::real().now();
   LoadingLog progress;
-  ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, make_backend(config_.device, config_.cpu));
-  ASSIGN_OR_RETURN(
-      base_, load_base_model(config_.base, std::move(backend),
-                             [&](int64_t done, int64_t total) { progress.update(done, total); }));
+  ASSIGN_OR_RETURN(base_, load_base_on(config_, [&](int64_t done, int64_t total) {
+                     progress.update(done, total);
+                   }));
   if (!base_->text) return no_tokenizer(config_.base);
-  ASSIGN_OR_RETURN(engine_,
-                   Engine::make(base_->config(), base_->table, *base_->backend, config_.engine));
+  ASSIGN_OR_RETURN(engine_, Engine::make(*base_, config_.engine));
   RouterOptions options = config_.router;
   options.base_name = served_name(config_, base_->name);
   options.base_digest = base_->digest;
   options.architecture = base_->config().architecture;
   options.max_waiting = most_waiting(config_);
   ASSIGN_OR_RETURN(router_, Router::make(options, config_.variants, base_->text, base_->table,
-                                         *base_->backend, *engine_));
+                                         base_->weights(), *engine_));
   // Before the watched folder: its names are taken first.
   if (!config_.pool.folder.empty()) {
     ASSIGN_OR_RETURN(pool_,
@@ -286,8 +299,8 @@ Status Daemon::load() {
   log_info(
       "ready after {:.1f} s: {} ({}), {:.0f} MiB of weights, {} variants, KV cache of {} tokens, "
       "context {}",
-      seconds(Clock::real().now() - start), options.base_name, base_->backend->description(),
-      static_cast<double>(base_->backend->weight_bytes()) / kMiB, router_->variants().size(),
+      seconds(Clock::real().now() - start), options.base_name, base_->weights().description(),
+      static_cast<double>(base_->weights().weight_bytes()) / kMiB, router_->variants().size(),
       stats.kv_blocks * stats.block_tokens, engine_->max_context());
   return Status();
 }
@@ -306,8 +319,8 @@ void Daemon::set_serving(const Config& config) {
   serving.request_seconds = config.request_seconds;
   serving.base_path = config.base;
   serving.created = loaded_at_;
-  serving.base_bytes = base_->backend->weight_bytes();
-  serving.device = base_->backend->description();
+  serving.base_bytes = base_->weights().weight_bytes();
+  serving.device = base_->weights().description();
   serving.config_digest = config_digest(config);
   MutexLock lock(mutex_);
   serving_ = std::move(serving);
@@ -351,7 +364,8 @@ bool Daemon::pinned(const std::string& name, bool tries, std::string* error) {
 }
 
 void Daemon::beat() {
-  if (!serves_ || watchdog_->check()) notifier_.watchdog();
+  // systemd starts anew what hangs, or has failed for good.
+  if (!serves_ || (watchdog_->check() && engine_->device_health().ok())) notifier_.watchdog();
   update_health();  // an engine that stalls, or goes on
 }
 
@@ -391,6 +405,7 @@ Status check_files(const Config& config) {
   VariantLoadOptions options;
   options.architecture = checkpoint->config().architecture;
   ASSIGN_OR_RETURN(options.base_digest, base_digest(*checkpoint));
+  RETURN_IF_ERROR(ShardMap::make(checkpoint->config(), config.tensor_parallel).status());
   const WeightTable table = make_weight_table(checkpoint->config());
   for (const VariantSource& variant : config.variants)
     RETURN_IF_ERROR(check_variant_header(variant.path, table, options)

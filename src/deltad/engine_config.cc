@@ -1,6 +1,7 @@
 // The keys under `engine` and `cpu`. Main thread.
 #include "deltad/config.h"
 #include "deltad/config_keys.h"
+#include "parallel/shard_map.h"
 
 namespace deltad {
 
@@ -31,6 +32,8 @@ const std::vector<Key>& engine_keys() {
   static const std::vector<Key> keys = {
       {"kv_cache", "auto or a size such as 2GiB",
        bytes([](Config& c) -> int64_t& { return c.engine.kv_bytes; }, "auto")},
+      {"tensor_parallel", "a whole number from 1 to 64",
+       whole([](Config& c) -> int& { return c.tensor_parallel; }, 1, kMostRanks)},
       {"max_context", "0 or a whole number of tokens",
        whole([](Config& c) -> int32_t& { return c.engine.max_context; }, 0, 1 << 24)},
       {"max_step_rows", "a whole number from 16 to 8192",

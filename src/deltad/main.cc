@@ -13,6 +13,7 @@
 #include "deltad/daemon.h"
 #include "io/file_reader.h"
 #include "manual/man_page.h"
+#include "parallel/shard_map.h"
 
 namespace {
 
@@ -22,7 +23,7 @@ using deltad::Status;
 struct CommandLine {
   std::string config_file, base, listen, watch, device;
   std::vector<std::string> variants;
-  int threads = -1;
+  int threads = -1, tensor_parallel = 0;
   bool check_only = false;
 };
 
@@ -58,6 +59,7 @@ deltad::Result<Config> make_config(const CommandLine& line) {
                     config.admin_listen, config.http.listen));
   if (line.threads >= 0) config.cpu.threads = line.threads;
   if (!line.device.empty()) deltad::parse_device(line.device, &config.device);
+  if (line.tensor_parallel > 0) config.tensor_parallel = line.tensor_parallel;
   return config;
 }
 
@@ -119,6 +121,9 @@ int main(int argc, char** argv) {
   app.add_option("--device", line.device,
                  "auto, cpu or cuda; auto: a GPU if there is one, else the CPU")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  app.add_option("--tensor-parallel-size", line.tensor_parallel,
+                 "Ranks that share the base and each variant (default 1)")
+      ->check(CLI::Range(1, deltad::kMostRanks));
   app.add_flag("--check-config", line.check_only,
                "Say what is wrong with the config, or what would run, and end");
   app.set_version_flag("--version", [] {

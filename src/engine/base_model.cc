@@ -21,9 +21,10 @@ std::string model_name_of(const std::string& path) {
   return clean.extension() == ".gguf" ? clean.stem().string() : clean.filename().string();
 }
 
-Result<std::unique_ptr<BaseModel>> load_base_model(const std::string& path,
-                                                   std::unique_ptr<Backend> backend,
-                                                   const Progress& progress) {
+namespace {
+
+// All but where the weights go.
+Result<std::unique_ptr<BaseModel>> open_base_model(const std::string& path) {
   auto model = std::make_unique<BaseModel>();
   model->name = model_name_of(path);
   ASSIGN_OR_RETURN(model->checkpoint, Checkpoint::open(path));
@@ -32,17 +33,38 @@ Result<std::unique_ptr<BaseModel>> load_base_model(const std::string& path,
     log_warning("{} has no tokenizer.json: only token ids can be given and returned", path);
   ASSIGN_OR_RETURN(model->digest, base_digest(*model->checkpoint));
   model->table = make_weight_table(model->config());
+  return model;
+}
+
+Status load_weights(const BaseModel& model, const Progress& progress) {
+  return load_base(*model.checkpoint, model.table, model.weights(),
+                   std::min(kMostReaders, WorkerTeam::cores()), progress);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<BaseModel>> load_base_model(const std::string& path,
+                                                   std::unique_ptr<Backend> backend,
+                                                   const Progress& progress) {
+  ASSIGN_OR_RETURN(std::unique_ptr<BaseModel> model, open_base_model(path));
   model->backend = std::move(backend);
-  RETURN_IF_ERROR(load_base(*model->checkpoint, model->table, *model->backend,
-                            std::min(kMostReaders, WorkerTeam::cores()), progress));
+  RETURN_IF_ERROR(load_weights(*model, progress));
   return model;
 }
 
 Result<std::unique_ptr<BaseModel>> load_base_model(const std::string& path,
                                                    const CpuBackendOptions& backend,
-                                                   const Progress& progress) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Backend> made, make_cpu_backend(backend));
-  return load_base_model(path, std::move(made), progress);
+                                                   const Progress& progress,
+                                                   const ParallelOptions& parallel) {
+  ASSIGN_OR_RETURN(std::unique_ptr<BaseModel> model, open_base_model(path));
+  if (parallel.ranks > 1) {
+    ASSIGN_OR_RETURN(model->parallel,
+                     make_parallel_cpu_backend(model->config(), backend, parallel));
+  } else {
+    ASSIGN_OR_RETURN(model->backend, make_cpu_backend(backend));
+  }
+  RETURN_IF_ERROR(load_weights(*model, progress));
+  return model;
 }
 
 }  // namespace deltad

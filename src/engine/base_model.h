@@ -10,6 +10,7 @@
 #include "model/checkpoint.h"
 #include "model/loader.h"
 #include "model/weight_table.h"
+#include "parallel/parallel_backend.h"
 #include "text/text_assets.h"
 
 namespace deltad {
@@ -19,10 +20,15 @@ struct BaseModel {
   std::string digest;  // base_digest
   std::unique_ptr<Checkpoint> checkpoint;
   WeightTable table;
+  // Where its weights are: one of the two.
   std::unique_ptr<Backend> backend;
+  std::unique_ptr<ParallelBackend> parallel;
   std::shared_ptr<const TextAssets> text;  // null if the model brings no tokenizer: token ids only
 
   const ModelConfig& config() const { return checkpoint->config(); }
+  WeightStore& weights() const {
+    return parallel ? static_cast<WeightStore&>(*parallel) : *backend;
+  }
 };
 
 // "…/SmolLM2.gguf" → "SmolLM2"; "…/SmolLM2/" → "SmolLM2".
@@ -32,9 +38,10 @@ std::string model_name_of(const std::string& path);
 Result<std::unique_ptr<BaseModel>> load_base_model(const std::string& path,
                                                    std::unique_ptr<Backend> backend,
                                                    const Progress& progress);
-// The same into a new CPU backend.
+// The same into the processors' memory. With several ranks they are shared by a backend each.
 Result<std::unique_ptr<BaseModel>> load_base_model(const std::string& path,
                                                    const CpuBackendOptions& backend,
-                                                   const Progress& progress);
+                                                   const Progress& progress,
+                                                   const ParallelOptions& parallel = {});
 
 }  // namespace deltad

@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <utility>
 
 #include "base/log.h"
+#include "engine/base_model.h"
 #include "engine/kv_size.h"
 #include "engine/memory_budget.h"
+#include "engine/parallel_runner.h"
 #include "engine/threaded_engine.h"
 #include "engine/transformer_runner.h"
 
@@ -35,39 +38,80 @@ Status check_options(const EngineOptions& o) {
   return {};
 }
 
-}  // namespace
-
-Result<std::unique_ptr<Engine>> Engine::make(const ModelConfig& config, const WeightTable& table,
-                                             Backend& backend, const EngineOptions& options) {
-  RETURN_IF_ERROR(check_options(options));
-  auto transformer =
-      Transformer::make(config, table, backend, options.max_step_rows, config.max_positions);
-  if (!transformer.ok()) return transformer.status();
-  const int64_t block_bytes =
-      backend.ops().kv_block_bytes((*transformer)->attention_shape(), options.block_tokens);
+// How large the KV cache is. block_bytes: of one layer; free_bytes: of the device, if it has memory
+// of its own.
+struct KvPlan {
+  KvGeometry geometry;
+  int32_t max_context = 0;
+};
+Result<KvPlan> plan_kv(const ModelConfig& config, int64_t block_bytes,
+                       std::optional<int64_t> free_bytes, const EngineOptions& options) {
   ASSIGN_OR_RETURN(const KvSize size,
                    size_kv(options, config.max_positions, block_bytes * config.layers,
-                           backend.device_free_bytes().value_or(available_memory())));
+                           free_bytes.value_or(available_memory())));
   const KvGeometry geometry{config.layers, size.blocks, options.block_tokens, block_bytes};
-  ASSIGN_OR_RETURN(Buffer memory, backend.allocate(static_cast<size_t>(geometry.bytes())));
   log_info("KV cache: {} blocks of {} tokens, {:.1f} MiB; context {} tokens", size.blocks,
            options.block_tokens, static_cast<double>(geometry.bytes()) / (1 << 20),
            size.max_context);
+  return KvPlan{geometry, size.max_context};
+}
 
+// memory: of the KV cache; none if the runner has it.
+std::unique_ptr<Engine> start_engine(const ModelConfig& config, size_t weight_bytes,
+                                     const EngineOptions& options,
+                                     std::unique_ptr<ModelRunner> runner, Buffer memory,
+                                     const KvPlan& kv) {
   SchedulerOptions scheduler;
   scheduler.max_step_rows = options.max_step_rows;
   scheduler.max_running = options.max_running;
   scheduler.step_seconds = options.step_seconds;
   scheduler.age_seconds = options.age_seconds;
   scheduler.background_share = options.background_share;
-  scheduler.base_bytes = backend.weight_bytes();
+  scheduler.base_bytes = weight_bytes;
   scheduler.burst_tokens = options.burst_tokens;
   scheduler.weights = options.weights;
-  const EngineLimits limits{config.vocab, size.max_context, options.max_waiting,
+  const EngineLimits limits{config.vocab, kv.max_context, options.max_waiting,
                             from_seconds(options.stall_seconds)};
-  return std::unique_ptr<Engine>(std::make_unique<ThreadedEngine>(
-      std::make_unique<TransformerRunner>(std::move(*transformer), backend),
-      KvCache(std::move(memory), geometry, options.prefix_cache), scheduler, limits));
+  return std::make_unique<ThreadedEngine>(
+      std::move(runner), KvCache(std::move(memory), kv.geometry, options.prefix_cache), scheduler,
+      limits);
+}
+
+Result<std::unique_ptr<Engine>> make_parallel(const ModelConfig& config, ParallelBackend& backend,
+                                              const EngineOptions& options) {
+  RETURN_IF_ERROR(check_options(options));
+  ASSIGN_OR_RETURN(auto transformer,
+                   ParallelTransformer::make(config, backend, from_seconds(options.stall_seconds),
+                                             options.max_step_rows, config.max_positions));
+  ASSIGN_OR_RETURN(const KvPlan kv,
+                   plan_kv(config, transformer->kv_block_bytes(options.block_tokens),
+                           backend.device_free_bytes(), options));
+  RETURN_IF_ERROR(transformer->allocate_kv(kv.geometry.blocks, options.block_tokens));
+  auto runner = std::make_unique<ParallelRunner>(std::move(transformer), backend);
+  return start_engine(config, backend.weight_bytes(), options, std::move(runner), Buffer(), kv);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::make(const ModelConfig& config, const WeightTable& table,
+                                             Backend& backend, const EngineOptions& options) {
+  RETURN_IF_ERROR(check_options(options));
+  ASSIGN_OR_RETURN(
+      auto transformer,
+      Transformer::make(config, table, backend, options.max_step_rows, config.max_positions));
+  const int64_t block_bytes =
+      backend.ops().kv_block_bytes(transformer->attention_shape(), options.block_tokens);
+  ASSIGN_OR_RETURN(const KvPlan kv,
+                   plan_kv(config, block_bytes, backend.device_free_bytes(), options));
+  ASSIGN_OR_RETURN(Buffer memory, backend.allocate(static_cast<size_t>(kv.geometry.bytes())));
+  auto runner = std::make_unique<TransformerRunner>(std::move(transformer), backend);
+  return start_engine(config, backend.weight_bytes(), options, std::move(runner), std::move(memory),
+                      kv);
+}
+
+Result<std::unique_ptr<Engine>> Engine::make(const BaseModel& base, const EngineOptions& options) {
+  return base.parallel ? make_parallel(base.config(), *base.parallel, options)
+                       : make(base.config(), base.table, *base.backend, options);
 }
 
 }  // namespace deltad

@@ -48,6 +48,8 @@ struct StepGroup {      // rows of one step that go through the same weights
   int32_t rows = 0;
 };
 
+struct BaseModel;
+
 struct EngineStats {  // a snapshot
   int64_t running = 0, waiting = 0;
   int64_t kv_blocks = 0, kv_blocks_used = 0, kv_blocks_cached = 0, block_tokens = 0;
@@ -63,6 +65,8 @@ class Engine {
  public:
   static Result<std::unique_ptr<Engine>> make(const ModelConfig& config, const WeightTable& table,
                                               Backend& backend, const EngineOptions& options);
+  // On the base's backend, whatever it is; base outlives the engine.
+  static Result<std::unique_ptr<Engine>> make(const BaseModel& base, const EngineOptions& options);
   virtual ~Engine() = default;  // = shutdown at once
 
   // kInvalidArgument (prompt too long …), kResourceExhausted (queue full), kUnavailable (shutting
@@ -79,6 +83,8 @@ class Engine {
   virtual EngineStats stats() const = 0;
   virtual int32_t max_context() const = 0;
   virtual bool healthy() const = 0;
+  // Not ok: the device has failed, for good, and why; the engine is not healthy then.
+  virtual Status device_health() const { return {}; }
   // How long the step that runs has taken so far; 0: none runs.
   virtual Duration step_age() const { return Duration(0); }
   // For requests from now on, and for those of the same variant that run.

@@ -19,6 +19,8 @@ class ModelRunner {
   // Not ok: no step will work any more. Any thread.
   virtual Status health() const { return {}; }
   virtual size_t workspace_bytes() const { return 0; }  // memory beside weights and KV
+  // Not ok: it has failed, for good, and so will every step. Any thread.
+  virtual Status health() const { return {}; }
   // Runs work(context, i) for 0 ≤ i < n on the kernel threads.
   virtual void parallel_for(int64_t n, void (*work)(void* context, int64_t i), void* context) = 0;
 };

@@ -86,7 +86,7 @@ EngineStats ThreadedEngine::stats() const {
 
 bool ThreadedEngine::healthy() const {
   if (failed_steps_.load(std::memory_order_relaxed) >= kUnhealthyAfter) return false;
-  if (!runner_->health().ok()) return false;
+  if (!device_health().ok()) return false;
   return step_age() < limits_.stall;
 }
 

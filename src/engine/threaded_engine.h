@@ -33,8 +33,10 @@ class ThreadedEngine final : public Engine {
   void shutdown(TimePoint deadline) override EXCLUDES(mutex_);
   EngineStats stats() const override EXCLUDES(mutex_);
   int32_t max_context() const override { return limits_.max_context; }
-  // False after several failed steps in a row, until one succeeds, and while a step hangs.
+  // False after several failed steps in a row, until one succeeds, while a step hangs, and once the
+  // device has failed.
   bool healthy() const override;
+  Status device_health() const override { return runner_->health(); }
   Duration step_age() const override;
   void set_weights(const FairWeights& weights) override EXCLUDES(mutex_);
 

@@ -8,17 +8,22 @@
 
 namespace deltad {
 
+// With huge pages the first block would make 2 MiB of every layer resident.
+void use_small_pages(const Buffer& memory) {
+  constexpr size_t kMapped = size_t{1} << 21;
+  if (memory.device() == DeviceKind::kCpu && memory.bytes() >= kMapped)
+    madvise(memory.data(), memory.bytes(), MADV_NOHUGEPAGE);
+}
+
 KvCache::KvCache(Buffer memory, const KvGeometry& geometry, bool prefix_cache)
     : memory_(std::move(memory)),
       geometry_(geometry),
       prefix_cache_(prefix_cache),
       pool_(geometry.blocks),
       index_(prefix_cache ? geometry.blocks : 0, geometry.block_tokens) {
-  CHECK(static_cast<int64_t>(memory_.bytes()) >= geometry.bytes(), "KV memory is too small");
-  // With huge pages the first block would make 2 MiB of every layer resident. Only advice.
-  constexpr size_t kMapped = size_t{1} << 21;
-  if (memory_.device() == DeviceKind::kCpu && memory_.bytes() >= kMapped)
-    madvise(memory_.data(), memory_.bytes(), MADV_NOHUGEPAGE);
+  CHECK(!memory_ || static_cast<int64_t>(memory_.bytes()) >= geometry.bytes(),
+        "KV memory is too small");
+  use_small_pages(memory_);
 }
 
 KvView KvCache::view() const {

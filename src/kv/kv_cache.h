@@ -23,9 +23,12 @@ struct KvGeometry {
   int64_t bytes() const { return layers * blocks * block_bytes; }
 };
 
+// Of memory that is taken up block by block; only advice.
+void use_small_pages(const Buffer& memory);
+
 class KvCache {
  public:
-  // memory: at least geometry.bytes().
+  // memory: at least geometry.bytes(), or none if whoever computes has it elsewhere.
   KvCache(Buffer memory, const KvGeometry& geometry, bool prefix_cache);
   KvCache(KvCache&&) = default;
 

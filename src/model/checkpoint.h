@@ -19,8 +19,9 @@
 namespace deltad {
 
 struct CheckpointTensor {
-  Shape shape;              // [rows, columns] or [rows]
-  std::string stored_type;  // as on disk: "BF16", "F16", "Q4_1", …
+  Shape shape;                   // [rows, columns] or [rows]
+  std::string stored_type;       // as on disk: "BF16", "F16", "Q4_1", …
+  int64_t file = 0, offset = 0;  // where it begins: of the checkpoint's files, and in that one
 };
 
 class Checkpoint {

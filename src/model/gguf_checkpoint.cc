@@ -123,7 +123,7 @@ class GgufCheckpoint final : public Checkpoint {
                                           path(), name, tensor.rows(), config_.head_dim));
     Shape shape;
     for (int64_t size : tensor.shape) shape.append(size);
-    tensors_[hub_name] = {shape, gguf_type_name(tensor.type)};
+    tensors_[hub_name] = {shape, gguf_type_name(tensor.type), 0, tensor.offset};
     sources_[hub_name] = {&tensor, permuted};
     return {};
   }

@@ -97,7 +97,8 @@ class HfCheckpoint final : public Checkpoint {
       if (!is_new)
         return invalid_argument(fmt::format("tensor {} is in both {} and {}", tensor,
                                             files_[at->second.file]->path(), file.path()));
-      tensors_[tensor] = {entry.shape, dtype_name(entry.dtype)};
+      tensors_[tensor] = {entry.shape, dtype_name(entry.dtype),
+                          static_cast<int64_t>(files_.size()) - 1, entry.offset};
     }
     return {};
   }

@@ -1,5 +1,6 @@
 // Loading the base: the table's tensors are cut into blocks of rows, which the threads take one
-// after the other. Each thread owns one block of staging; nothing else is allocated.
+// after the other; those of several ranks each from its own share of the files. Each thread owns
+// one block of staging; nothing else is allocated.
 #include "model/loader.h"
 
 #include <fmt/format.h>
@@ -10,11 +11,13 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "base/log.h"
 #include "base/mutex.h"
+#include "io/read_shares.h"
 
 namespace deltad {
 namespace {
@@ -54,6 +57,16 @@ std::vector<Block> cut(const WeightTable& table) {
   return blocks;
 }
 
+// As they lie in the files.
+void sort_by_place(const Checkpoint& checkpoint, std::vector<Block>* blocks) {
+  const auto place = [&](const Block& block) {
+    const CheckpointTensor& tensor = checkpoint.tensors().at(*block.name);
+    return std::tuple(tensor.file, tensor.offset, block.first);
+  };
+  std::sort(blocks->begin(), blocks->end(),
+            [&](const Block& x, const Block& y) { return place(x) < place(y); });
+}
+
 // Whether all are finite: no exponent is all ones. Without a branch, so that it runs at memory
 // speed.
 bool all_finite(const uint16_t* values, int64_t count) {
@@ -65,12 +78,20 @@ bool all_finite(const uint16_t* values, int64_t count) {
 
 class Load {
  public:
-  Load(const Checkpoint& checkpoint, Backend& backend, const std::vector<Block>& blocks,
+  Load(const Checkpoint& checkpoint, WeightStore& store, const std::vector<Block>& blocks,
        const Progress& progress)
-      : checkpoint_(checkpoint), backend_(backend), blocks_(blocks), progress_(progress) {
+      : checkpoint_(checkpoint), store_(store), blocks_(blocks), progress_(progress) {
+    std::vector<int64_t> sizes;
     for (const Block& block : blocks_) {
       total_ += block.bytes();
       largest_ = std::max(largest_, block.bytes());
+      sizes.push_back(block.bytes());
+    }
+    const std::vector<int64_t> bounds = read_shares(sizes, store_.ranks());
+    shares_ = std::vector<Share>(static_cast<size_t>(store_.ranks()));
+    for (size_t r = 0; r < shares_.size(); ++r) {
+      shares_[r].next = static_cast<size_t>(bounds[r]);
+      shares_[r].end = static_cast<size_t>(bounds[r + 1]);
     }
   }
 
@@ -78,26 +99,35 @@ class Load {
     const int64_t each = largest_ + kReadStagingBytes;
     const int64_t most = std::max<int64_t>(1, kAllStagingBytes / each);
     threads = static_cast<int>(std::min<int64_t>(std::clamp(threads, 1, kMostThreads), most));
+    const size_t count = std::max(static_cast<size_t>(threads), shares_.size());
     std::vector<std::thread> others;
     try {
-      for (int i = 1; i < threads; ++i) others.emplace_back([this] { work(); });
+      for (size_t i = 1; i < count; ++i)
+        others.emplace_back([this, i] { work(shares_[i % shares_.size()]); });
     } catch (const std::system_error& error) {
-      log_warning("loading with {} threads instead of {}: {}", others.size() + 1, threads,
+      log_warning("loading with {} threads instead of {}: {}", others.size() + 1, count,
                   error.what());
     }
-    work();
+    work(shares_[0]);
+    for (size_t i = others.size() + 1; i < shares_.size(); ++i) work(shares_[i]);
     for (std::thread& thread : others) thread.join();
     MutexLock lock(mutex_);
     return status_;
   }
 
  private:
-  void work() {
+  // The blocks of one rank; of all if there are no others.
+  struct Share {
+    std::atomic<size_t> next{0};
+    size_t end = 0;
+  };
+
+  void work(Share& share) {
     Result<Buffer> staging = Buffer::cpu(static_cast<size_t>(largest_));
     if (!staging.ok()) return fail(staging.status());
     while (!stop_) {
-      const size_t next = next_++;
-      if (next >= blocks_.size()) return;
+      const size_t next = share.next++;
+      if (next >= share.end) return;
       const Status status = load(blocks_[next], staging->as<uint16_t>());
       if (!status.ok()) return fail(status);
       add_progress(blocks_[next].bytes());
@@ -114,7 +144,7 @@ class Load {
           "bf16)",
           checkpoint_.path(), *block.name, block.first + row));
     }
-    return backend_.put_rows(block.weight, block.part, block.first, block.count, staging);
+    return store_.put_rows(block.weight, block.part, block.first, block.count, staging);
   }
 
   void add_progress(int64_t bytes) {
@@ -130,11 +160,11 @@ class Load {
   }
 
   const Checkpoint& checkpoint_;
-  Backend& backend_;
+  WeightStore& store_;
   const std::vector<Block>& blocks_;
   const Progress& progress_;
   int64_t total_ = 0, largest_ = 0;
-  std::atomic<size_t> next_{0};
+  std::vector<Share> shares_;
   std::atomic<bool> stop_{false};
   Mutex mutex_;
   int64_t done_ GUARDED_BY(mutex_) = 0;
@@ -174,18 +204,19 @@ Status check_tensors(const Checkpoint& checkpoint, const WeightTable& table) {
   return {};
 }
 
-Status load_base(const Checkpoint& checkpoint, const WeightTable& table, Backend& backend,
+Status load_base(const Checkpoint& checkpoint, const WeightTable& table, WeightStore& store,
                  int threads, const Progress& progress) {
   RETURN_IF_ERROR(check_tensors(checkpoint, table));
   for (const auto& [name, tensor] : checkpoint.tensors())
     if (table.by_name.count(name) == 0)
       log_warning("{}: tensor {} is not used by {}", checkpoint.path(), name,
                   checkpoint.config().architecture);
-  RETURN_IF_ERROR(backend.declare_weights(table.specs));
-  const std::vector<Block> blocks = cut(table);
+  RETURN_IF_ERROR(store.declare_weights(table.specs));
+  std::vector<Block> blocks = cut(table);
+  if (store.ranks() > 1) sort_by_place(checkpoint, &blocks);
   log_types(checkpoint, blocks);
-  RETURN_IF_ERROR(Load(checkpoint, backend, blocks, progress).run(threads));
-  return backend.finish_weights();
+  RETURN_IF_ERROR(Load(checkpoint, store, blocks, progress).run(threads));
+  return store.finish_weights();
 }
 
 }  // namespace deltad

@@ -18,9 +18,10 @@ using Progress =
 // kInvalidArgument names the first tensor that is missing or misshapen. Reads no values.
 Status check_tensors(const Checkpoint& checkpoint, const WeightTable& table);
 
-// Declares the table's weights and fills them. kInvalidArgument names a tensor that is missing,
+// Declares the table's weights and fills them. If the store has several ranks, each reads a part of
+// the files, of one size and in one piece. kInvalidArgument names a tensor that is missing,
 // misshapen, or has a value that is not finite in bf16.
-Status load_base(const Checkpoint& checkpoint, const WeightTable& table, Backend& backend,
+Status load_base(const Checkpoint& checkpoint, const WeightTable& table, WeightStore& store,
                  int threads, const Progress& progress);
 
 }  // namespace deltad

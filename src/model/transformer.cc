@@ -51,13 +51,15 @@ std::vector<RowGroup> groups_of_rows(const std::vector<int32_t>& rows,
 
 }  // namespace
 
-Transformer::Transformer(const ModelConfig& config, const WeightTable& table, Backend& backend)
-    : config_(config), table_(table), backend_(backend) {}
+Transformer::Transformer(const ModelConfig& config, const WeightTable& table, Backend& backend,
+                         Communicator* communicator)
+    : config_(config), table_(table), backend_(backend), communicator_(communicator) {}
 
 Result<std::unique_ptr<Transformer>> Transformer::make(const ModelConfig& config,
                                                        const WeightTable& table, Backend& backend,
-                                                       int64_t max_rows, int64_t max_positions) {
-  std::unique_ptr<Transformer> made(new Transformer(config, table, backend));
+                                                       int64_t max_rows, int64_t max_positions,
+                                                       Communicator* communicator) {
+  std::unique_ptr<Transformer> made(new Transformer(config, table, backend, communicator));
   const WeightSpec& qkv = table.specs[static_cast<size_t>(table.layers.at(0).qkv)];
   made->shape_ = {static_cast<int32_t>(config.heads),
                   static_cast<int32_t>(config.kv_heads),
@@ -79,6 +81,9 @@ Result<std::unique_ptr<Transformer>> Transformer::make(const ModelConfig& config
     return rows * static_cast<size_t>(stride) * element;
   };
   ASSIGN_OR_RETURN(made->residual_, backend.allocate(bytes(made->hidden_stride_, sizeof(float))));
+  if (communicator != nullptr) {
+    ASSIGN_OR_RETURN(made->partial_, backend.allocate(bytes(made->hidden_stride_, sizeof(float))));
+  }
   ASSIGN_OR_RETURN(made->gathered_, backend.allocate(bytes(made->hidden_stride_, sizeof(float))));
   ASSIGN_OR_RETURN(made->normed_, backend.allocate(bytes(made->hidden_stride_, act)));
   ASSIGN_OR_RETURN(made->qkv_, backend.allocate(bytes(made->qkv_stride_, sizeof(float))));
@@ -93,8 +98,8 @@ Result<std::unique_ptr<Transformer>> Transformer::make(const ModelConfig& config
 
 size_t Transformer::workspace_bytes() const {
   size_t bytes = 0;
-  for (const Buffer* buffer :
-       {&residual_, &normed_, &qkv_, &attended_, &gated_, &gathered_, &logits_, &cos_sin_})
+  for (const Buffer* buffer : {&residual_, &partial_, &normed_, &qkv_, &attended_, &gated_,
+                               &gathered_, &logits_, &cos_sin_})
     bytes += buffer->bytes();
   return bytes;
 }
@@ -128,8 +133,7 @@ void Transformer::begin(const Batch& batch, std::span<const VariantWeights* cons
           "position beyond the context");
   for (size_t s = 0; s < slots.size(); ++s)
     backend_.ops().bind_slot(static_cast<int32_t>(s), slots[s]);
-  backend_.ops().begin_step(
-      {batch.ids, batch.groups, batch.spans, batch.logit_rows, logit_groups});
+  backend_.ops().begin_step({batch.ids, batch.groups, batch.spans, batch.logit_rows, logit_groups});
 }
 
 Status Transformer::observe(const Observer& observer, int index, TensorView hidden) {
@@ -142,12 +146,14 @@ void Transformer::run_layer(int64_t layer, TensorView residual, const Batch& bat
                             const KvView& kv, std::span<const VariantWeights* const> slots,
                             const InputObserver* inputs) {
   CHECK(residual.rows() > 0 && residual.rows() <= max_rows_, "rows of a batch");
+  CHECK(communicator_ == nullptr, "a layer alone is of a whole model");
   begin(batch, slots, {});
-  run_block(layer, residual, batch, kv, inputs);
+  const Status status = run_block(layer, residual, batch, kv, inputs);
+  CHECK(status.ok(), "without other ranks nothing fails");
 }
 
-void Transformer::run_block(int64_t layer, TensorView residual, const Batch& batch,
-                            const KvView& kv, const InputObserver* inputs) {
+Status Transformer::run_block(int64_t layer, TensorView residual, const Batch& batch,
+                              const KvView& kv, const InputObserver* inputs) {
   Ops& ops = backend_.ops();
   const DType act = ops.activation_type();
   const LayerWeights& w = table_.layers[static_cast<size_t>(layer)];
@@ -156,6 +162,17 @@ void Transformer::run_block(int64_t layer, TensorView residual, const Batch& bat
   const auto linear = [&](TensorView out, TensorView x, WeightId weight, Epilogue epilogue) {
     if (inputs) (*inputs)(weight, x);
     ops.linear(out, x, weight, batch.groups, epilogue);
+  };
+  // A layer whose input is divided among the ranks: its output is the sum of theirs, which the
+  // residual stream gets once.
+  const auto add_linear = [&](TensorView x, WeightId weight) -> Status {
+    if (communicator_ == nullptr) {
+      linear(residual, x, weight, Epilogue::kAddResidual);
+      return {};
+    }
+    const TensorView partial = view(partial_, DType::kF32, m, config_.hidden, hidden_stride_);
+    linear(partial, x, weight, Epilogue::kStore);
+    return communicator_->all_reduce(residual, partial, Epilogue::kAddResidual);
   };
   const TensorView normed = view(normed_, act, m, config_.hidden, hidden_stride_);
   const TensorView qkv = view(qkv_, DType::kF32, m, qkv_stride_, qkv_stride_);
@@ -169,11 +186,11 @@ void Transformer::run_block(int64_t layer, TensorView residual, const Batch& bat
   linear(qkv, normed, w.qkv, Epilogue::kStore);
   ops.rope_append(qkv, shape_, cos_sin, kv, static_cast<int32_t>(layer), batch.spans);
   ops.attention(attended, qkv, shape_, kv, static_cast<int32_t>(layer), batch.spans);
-  linear(residual, attended, w.attention_out, Epilogue::kAddResidual);
+  RETURN_IF_ERROR(add_linear(attended, w.attention_out));
 
   ops.rms_norm(normed, residual, w.mlp_norm, eps, batch.groups);
   linear(gated, normed, w.gate_up, Epilogue::kSiluGate);
-  linear(residual, gated, w.down, Epilogue::kAddResidual);
+  return add_linear(gated, w.down);
 }
 
 Result<Logits> Transformer::forward(const Batch& batch, const KvView& kv,
@@ -197,10 +214,13 @@ Result<Logits> Transformer::forward(const Batch& batch, const KvView& kv,
   const float eps = static_cast<float>(config_.rms_eps);
   const DType act = ops.activation_type();
   const TensorView residual = view(residual_, DType::kF32, m, config_.hidden, hidden_stride_);
-  ops.embed(residual, table_.embedding, batch.ids, batch.groups);
+  const TensorView partial = view(partial_, DType::kF32, m, config_.hidden, hidden_stride_);
+  ops.embed(communicator_ ? partial : residual, table_.embedding, batch.ids, batch.groups);
+  if (communicator_)
+    RETURN_IF_ERROR(communicator_->all_reduce(residual, partial, Epilogue::kStore));
   if (observer) RETURN_IF_ERROR(observe(*observer, -1, residual));
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
-    run_block(layer, residual, batch, kv, nullptr);
+    RETURN_IF_ERROR(run_block(layer, residual, batch, kv, nullptr));
     if (observer) RETURN_IF_ERROR(observe(*observer, static_cast<int>(layer), residual));
   }
   if (observer) {

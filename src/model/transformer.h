@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/communicator.h"
 #include "model/config.h"
 #include "model/weight_table.h"
 
@@ -30,10 +31,13 @@ struct Logits {
 class Transformer {
  public:
   // max_rows: the largest M of a batch; max_positions: the longest context. Allocates the
-  // activations once.
+  // activations once. communicator: null, or of the ranks that have a share of the model each;
+  // config and table are then this rank's (parallel/shard_map), as are a batch's ids (kElsewhere:
+  // another rank's) and the logits.
   static Result<std::unique_ptr<Transformer>> make(const ModelConfig& config,
                                                    const WeightTable& table, Backend& backend,
-                                                   int64_t max_rows, int64_t max_positions);
+                                                   int64_t max_rows, int64_t max_positions,
+                                                   Communicator* communicator = nullptr);
 
   // Called for observers of a step: index −1 is the embedding, 0…L−1 the residual stream after each
   // block, L after the final norm (of all rows); hidden fp32 or activation type [M, H].
@@ -59,24 +63,27 @@ class Transformer {
   size_t workspace_bytes() const;
 
  private:
-  Transformer(const ModelConfig& config, const WeightTable& table, Backend& backend);
+  Transformer(const ModelConfig& config, const WeightTable& table, Backend& backend,
+              Communicator* communicator);
   Status ensure_logits(int64_t rows, int64_t columns);
   int64_t vocab_of(int32_t slot, std::span<const VariantWeights* const> slots) const;
   void begin(const Batch& batch, std::span<const VariantWeights* const> slots,
              std::span<const RowGroup> logit_groups);
   Status observe(const Observer& observer, int index, TensorView hidden);
-  void run_block(int64_t layer, TensorView residual, const Batch& batch, const KvView& kv,
-                 const InputObserver* inputs);
+  Status run_block(int64_t layer, TensorView residual, const Batch& batch, const KvView& kv,
+                   const InputObserver* inputs);
 
   const ModelConfig config_;
   const WeightTable& table_;
   Backend& backend_;
+  Communicator* const communicator_;
   AttentionShape shape_{};
   int64_t max_rows_ = 0, positions_ = 0;
   // Elements from row to row of residual_/gathered_/normed_, qkv_, attended_, gated_.
   int64_t hidden_stride_ = 0, qkv_stride_ = 0, attended_stride_ = 0, gated_stride_ = 0;
   int64_t logits_rows_ = 0, logits_columns_ = 0;
   Buffer residual_;  // fp32 [M, H]
+  Buffer partial_;   // fp32 [M, H], with a communicator: this rank's part of a sum
   Buffer normed_;    // activation [M, H]
   Buffer qkv_;       // fp32 [M, q|k|v]
   Buffer attended_;  // activation [M, heads·head_dim]

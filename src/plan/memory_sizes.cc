@@ -1,8 +1,9 @@
 #include "plan/memory_sizes.h"
 
-#include <fmt/format.h>
+#include <algorithm>
 
 #include "model/weight_table.h"
+#include "parallel/shard_map.h"
 
 namespace deltad {
 namespace {
@@ -36,18 +37,16 @@ bool in_block(const WeightSpec& spec) { return is_block_matrix(spec.parts[0].nam
 }  // namespace
 
 Result<ModelConfig> tensor_parallel_part(const ModelConfig& model, int64_t ways) {
-  const auto cut = [&](const char* what, int64_t n) -> Result<int64_t> {
-    if (ways < 1 || n % ways != 0)
-      return invalid_argument(fmt::format(
-          "tensor parallelism of {}: the model's {} {} cannot be shared evenly, expected a divisor",
-          ways, n, what));
-    return n / ways;
-  };
-  ModelConfig part = model;
-  ASSIGN_OR_RETURN(part.kv_heads, cut("KV heads", model.kv_heads));
-  ASSIGN_OR_RETURN(part.heads, cut("heads", model.heads));
-  ASSIGN_OR_RETURN(part.intermediate, cut("columns of the MLP", model.intermediate));
-  part.vocab = (model.vocab + ways - 1) / ways;
+  const auto ranks = static_cast<int>(std::clamp<int64_t>(ways, 0, kMostRanks + 1));
+  ASSIGN_OR_RETURN(const ShardMap map, ShardMap::make(model, ranks));
+  ModelConfig part = map.config(0);
+  for (int r = 1; r < ranks; ++r) {
+    const ModelConfig other = map.config(r);
+    part.kv_heads = std::max(part.kv_heads, other.kv_heads);
+    part.heads = std::max(part.heads, other.heads);
+    part.intermediate = std::max(part.intermediate, other.intermediate);
+    part.vocab = std::max(part.vocab, other.vocab);
+  }
   return part;
 }
 
@@ -89,12 +88,12 @@ int64_t kv_block_bytes(const ModelConfig& part) {
 }
 
 int64_t workspace_bytes(const ModelConfig& part, int64_t rows, int64_t logit_rows,
-                        int64_t activation_bytes) {
+                        int64_t activation_bytes, int64_t ways) {
   const int64_t hidden = up(part.hidden, 32), attended = up(part.heads * part.head_dim, 32);
   const WeightTable table = make_weight_table(part);
   const int64_t qkv = table.specs[static_cast<size_t>(table.layers.at(0).qkv)].rows();
-  const int64_t a_row =
-      4 * (2 * hidden + qkv) + activation_bytes * (hidden + attended + up(part.intermediate, 32));
+  const int64_t a_row = 4 * ((ways > 1 ? 3 : 2) * hidden + qkv) +
+                        activation_bytes * (hidden + attended + up(part.intermediate, 32));
   return rows * a_row + 4 * logit_rows * up(part.vocab, 16) +
          4 * part.max_positions * part.head_dim;
 }

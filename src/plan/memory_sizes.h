@@ -20,8 +20,9 @@ struct VariantShape {
   DenseTensors dense = DenseTensors::kNorms;
 };
 
-// The part of the model that one of `ways` GPUs holds: heads, the MLP and the vocabulary are cut,
-// norms are on all. kInvalidArgument if it cannot be cut so.
+// The part of the model that one of `ways` GPUs holds (parallel/shard_map): heads, the MLP and the
+// vocabulary are cut, norms are on all. Of each the largest share, where they are not equal.
+// kInvalidArgument if the model is not enough for so many.
 Result<ModelConfig> tensor_parallel_part(const ModelConfig& model, int64_t ways);
 
 struct VariantBytes {
@@ -38,8 +39,8 @@ constexpr int64_t kPlanBlockTokens = 16;
 int64_t kv_block_bytes(const ModelConfig& part);  // of all layers
 
 // The activations of a step of `rows` rows, logits for `logit_rows` of them and the table of
-// rotations. activation_bytes: 2 for bf16, 4 for fp32.
+// rotations. activation_bytes: 2 for bf16, 4 for fp32. ways: GPUs that add up their parts of sums.
 int64_t workspace_bytes(const ModelConfig& part, int64_t rows, int64_t logit_rows,
-                        int64_t activation_bytes);
+                        int64_t activation_bytes, int64_t ways = 1);
 
 }  // namespace deltad

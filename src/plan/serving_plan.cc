@@ -71,7 +71,7 @@ Result<ServingPlan> make_plan(const PlanRequest& request) {
   plan.reserved = static_cast<int64_t>(request.reserve * static_cast<double>(plan.memory));
   plan.base = base_bytes(part);
   plan.workspace = workspace_bytes(part, request.step_rows, std::min(asked, request.step_rows),
-                                   request.devices.device.activation_bytes);
+                                   request.devices.device.activation_bytes, plan.tensor_parallel);
   plan.variant = variant.resident;
   plan.kv_block = kv_block_bytes(part);
   const int64_t blocks = (request.context + kPlanBlockTokens - 1) / kPlanBlockTokens;

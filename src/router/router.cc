@@ -463,12 +463,12 @@ Result<std::unique_ptr<Router>> Router::make(const RouterOptions& options,
 Result<std::unique_ptr<Router>> Router::make(const RouterOptions& options,
                                              const std::vector<VariantSource>& variants,
                                              std::shared_ptr<const TextAssets> base_text,
-                                             const WeightTable& table, Backend& backend,
+                                             const WeightTable& table, WeightStore& store,
                                              Engine& engine) {
   RouterOptions sized = options;
-  if (sized.cache_bytes == 0) sized.cache_bytes = automatic_cache_bytes(backend.device_free_bytes());
+  if (sized.cache_bytes == 0) sized.cache_bytes = automatic_cache_bytes(store.device_free_bytes());
   return make(sized, variants, std::move(base_text),
-              files_loader(table, backend,
+              files_loader(table, store,
                            {options.base_digest, options.architecture, options.bytes_per_second}),
               engine);
 }

@@ -36,12 +36,12 @@ struct RouterOptions {
 
 class Router {
  public:
-  // Builds the catalog from the sources (errors as Catalog::prepare). table, backend and engine
+  // Builds the catalog from the sources (errors as Catalog::prepare). table, store and engine
   // outlive the router.
   static Result<std::unique_ptr<Router>> make(const RouterOptions& options,
                                               const std::vector<VariantSource>& variants,
                                               std::shared_ptr<const TextAssets> base_text,
-                                              const WeightTable& table, Backend& backend,
+                                              const WeightTable& table, WeightStore& store,
                                               Engine& engine);
   static Result<std::unique_ptr<Router>> make(const RouterOptions& options,
                                               const std::vector<VariantSource>& variants,

@@ -12,8 +12,8 @@ namespace {
 
 class FilesLoader final : public VariantLoader {
  public:
-  FilesLoader(const WeightTable& table, Backend& backend, const FilesLoaderOptions& options)
-      : table_(table), backend_(backend), options_(options), capped_(options.bytes_per_second > 0) {
+  FilesLoader(const WeightTable& table, WeightStore& store, const FilesLoaderOptions& options)
+      : table_(table), store_(store), options_(options), capped_(options.bytes_per_second > 0) {
     if (capped_) rate_.set(options.bytes_per_second);
   }
 
@@ -23,7 +23,7 @@ class FilesLoader final : public VariantLoader {
   }
 
   Result<VariantSize> measure(const std::string& path) override {
-    return measure_variant(path, table_, backend_, load_options());
+    return measure_variant(path, table_, store_, load_options());
   }
 
   Result<std::string> verify(const std::string& path, const std::atomic<bool>& cancelled) override {
@@ -59,7 +59,7 @@ class FilesLoader final : public VariantLoader {
                               const std::atomic<bool>& cancelled) {
     VariantLoadOptions options = reading(cancelled);
     options.max_bytes = static_cast<size_t>(max_bytes);
-    return load_variant(name, path, table_, backend_, options);
+    return load_variant(name, path, table_, store_, options);
   }
 
   // Who caps loads wants running requests undisturbed: then loads take what time these leave.
@@ -91,7 +91,7 @@ class FilesLoader final : public VariantLoader {
   }
 
   const WeightTable& table_;
-  Backend& backend_;
+  WeightStore& store_;
   const FilesLoaderOptions options_;
   std::atomic<bool> capped_;
   RateLimit rate_;  // of all loads together, if they are capped
@@ -99,9 +99,9 @@ class FilesLoader final : public VariantLoader {
 
 }  // namespace
 
-std::unique_ptr<VariantLoader> files_loader(const WeightTable& table, Backend& backend,
+std::unique_ptr<VariantLoader> files_loader(const WeightTable& table, WeightStore& store,
                                             const FilesLoaderOptions& options) {
-  return std::make_unique<FilesLoader>(table, backend, options);
+  return std::make_unique<FilesLoader>(table, store, options);
 }
 
 }  // namespace deltad

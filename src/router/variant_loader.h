@@ -46,9 +46,9 @@ struct FilesLoaderOptions {
   int64_t bytes_per_second = 0;           // of all loads together; 0: no cap
 };
 
-// Loads variant files into the backend, where device and host are one. table and backend outlive
+// Loads variant files into the backend, where device and host are one. table and store outlive
 // it.
-std::unique_ptr<VariantLoader> files_loader(const WeightTable& table, Backend& backend,
+std::unique_ptr<VariantLoader> files_loader(const WeightTable& table, WeightStore& store,
                                             const FilesLoaderOptions& options);
 
 }  // namespace deltad

@@ -1,5 +1,7 @@
 #include "server/readiness.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 namespace deltad {
@@ -22,8 +24,12 @@ ApiError Readiness::check(Serving* serving) const {
   MutexLock lock(mutex_);
   if (serving_) *serving = *serving_;
   if (!reason_.empty()) return api_error(503, reason_);
-  if (needed_ == Engine::kHealthy && !serving->engine->healthy())
-    return api_error(503, "The engine is not healthy.");
+  if (needed_ == Engine::kHealthy && !serving->engine->healthy()) {
+    const Status device = serving->engine->device_health();
+    return api_error(503, device.ok()
+                              ? "The engine is not healthy."
+                              : fmt::format("The engine is not healthy: {}.", device.message()));
+  }
   return {};
 }
 

@@ -51,6 +51,10 @@ void CpuOps::embed(TensorView out, WeightId embedding, std::span<const int32_t> 
       for (int64_t r = std::max<int64_t>(begin, group.first_row);
            r < std::min<int64_t>(end, group.end_row); ++r) {
         const int32_t id = ids[static_cast<size_t>(r)];
+        if (id == kElsewhere) {
+          std::fill_n(out.row<float>(r), columns, 0.0f);
+          continue;
+        }
         CHECK(id >= 0 && id < matrix.rows, "ids are below the vocabulary");
         cpu::unpack_row(out.row<float>(r), matrix.storage.as<uint16_t>(), id, columns,
                         matrix.padded_columns);

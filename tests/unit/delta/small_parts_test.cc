@@ -1,13 +1,17 @@
 // The small parts that compression is made of: sign rows, float types, digests, work lists.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "delta/digest.h"
 #include "delta/float_codec.h"
 #include "delta/sign_rows.h"
@@ -121,6 +125,28 @@ TEST(WorkList, DoesEachPieceOnce) {
     for (const auto& times : done) EXPECT_EQ(times, 1);
   }
   EXPECT_TRUE(run_work_list(0, 4, [](int64_t) { return internal_error("no"); }).ok());
+}
+
+// Each share's pieces in their order, on threads that do no other share's.
+TEST(WorkList, SharesHaveThreadsOfTheirOwn) {
+  const std::vector<int64_t> bounds = {0, 10, 10, 35, 36};
+  for (const int threads : {1, 4, 9}) {
+    Mutex mutex;
+    std::map<std::thread::id, std::vector<int64_t>> done;
+    EXPECT_TRUE(run_work_shares(bounds, threads, [&](int64_t i) -> Status {
+                  MutexLock lock(mutex);
+                  done[std::this_thread::get_id()].push_back(i);
+                  return {};
+                }).ok());
+    int64_t count = 0;
+    for (const auto& [thread, pieces] : done) {
+      const auto share = std::upper_bound(bounds.begin(), bounds.end(), pieces.front());
+      EXPECT_LT(pieces.back(), *share);
+      EXPECT_TRUE(std::is_sorted(pieces.begin(), pieces.end()));
+      count += static_cast<int64_t>(pieces.size());
+    }
+    EXPECT_EQ(count, 36);
+  }
 }
 
 TEST(WorkList, StopsAtTheFirstError) {

@@ -14,14 +14,20 @@ namespace {
 using testing::numbers;
 using testing::Record;
 
-class RealModel : public ::testing::TestWithParam<const char*> {
+struct Where {
+  const char* isa;
+  int ranks;
+};
+
+class RealModel : public ::testing::TestWithParam<Where> {
  protected:
   void SetUp() override {
     const std::string golden = DELTAD_GOLDEN;
     CpuBackendOptions backend;
     backend.threads = 2;
-    backend.isa = GetParam();
-    auto base = load_base_model(golden + "/models/llama", backend, {});
+    backend.isa = GetParam().isa;
+    auto base = load_base_model(golden + "/models/llama", backend, {},
+                                {GetParam().ranks, std::chrono::seconds(600)});
     ASSERT_TRUE(base.ok()) << base.status().message();
     base_ = std::move(*base);
     variants_.push_back(nullptr);
@@ -30,14 +36,14 @@ class RealModel : public ::testing::TestWithParam<const char*> {
       options.base_digest = base_->digest;
       options.architecture = base_->config().architecture;
       auto variant = load_variant(name, golden + "/variants/llama/" + name + ".delta.safetensors",
-                                  base_->table, *base_->backend, options);
+                                  base_->table, base_->weights(), options);
       ASSERT_TRUE(variant.ok()) << variant.status().message();
       variants_.push_back(*variant);
     }
   }
 
   std::unique_ptr<Engine> make(const EngineOptions& options) {
-    auto engine = Engine::make(base_->config(), base_->table, *base_->backend, options);
+    auto engine = Engine::make(*base_, options);
     EXPECT_TRUE(engine.ok()) << engine.status().message();
     return std::move(*engine);
   }
@@ -126,7 +132,7 @@ TEST_P(RealModel, OptionsAreChecked) {
   const auto message = [&](auto change) {
     EngineOptions options;
     change(options);
-    const auto engine = Engine::make(base_->config(), base_->table, *base_->backend, options);
+    const auto engine = Engine::make(*base_, options);
     return engine.ok() ? "" : engine.status().message();
   };
   using ::testing::HasSubstr;
@@ -140,9 +146,12 @@ TEST_P(RealModel, OptionsAreChecked) {
   EXPECT_EQ(message([](auto&) {}), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, RealModel, ::testing::Values("scalar", ""), [](const auto& info) {
-  return std::string(*info.param == 0 ? "best" : info.param);
-});
+INSTANTIATE_TEST_SUITE_P(Isa, RealModel,
+                         ::testing::Values(Where{"scalar", 1}, Where{"", 1}, Where{"", 2}),
+                         [](const auto& info) {
+                           const std::string isa = *info.param.isa == 0 ? "best" : info.param.isa;
+                           return isa + (info.param.ranks > 1 ? "OnTwoRanks" : "");
+                         });
 
 }  // namespace
 }  // namespace deltad

@@ -124,9 +124,15 @@ TEST(PlannedSizesOfLlama3, AreCutByTensorParallelism) {
   ASSERT_TRUE(part.ok());
   EXPECT_EQ(base_bytes(*part), (2 * (68451041280 + 2 * 1050673152)) / 8 + 4 * 161 * 8192);
   EXPECT_EQ(kv_block_bytes(*part), 10 * 16 * 8 * 2 * 128 * 2);
+  // The most that one of three has: 3 of 8 KV heads, 1195 of 3584 units of the MLP.
   const auto uneven = tensor_parallel_part(*planned_model("70b"), 3);
-  EXPECT_EQ(uneven.status().code(), Code::kInvalidArgument);
-  EXPECT_NE(uneven.status().message().find("8 KV heads"), std::string::npos);
+  ASSERT_TRUE(uneven.ok());
+  EXPECT_EQ(uneven->kv_heads, 3);
+  EXPECT_EQ(uneven->heads, 24);
+  EXPECT_EQ(uneven->intermediate, 1195 * 8);
+  const auto too_many = tensor_parallel_part(*planned_model("70b"), 65);
+  EXPECT_EQ(too_many.status().code(), Code::kInvalidArgument);
+  EXPECT_NE(too_many.status().message().find("expected 1 to 64"), std::string::npos);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "delta/seams.h"
+#include "base/seams.h"
 
 #include <algorithm>
 
