@@ -204,12 +204,27 @@ Result<LevelCosts> CalibratedFitter::level_costs(const std::string& name) const 
 
 Status CalibratedFitter::capture() {
   LayerInputs inputs;
-  walk_->advance(WalkedModel::kTune, &fit_, &inputs);
+  RETURN_IF_ERROR(walk_->advance(WalkedModel::kTune, &fit_, &inputs));
   return run_work_list(kLayerInputs, options_.jobs, [&](int64_t i) -> Status {
     LayerInputs::Values& values = inputs.of[static_cast<size_t>(i)];
-    ASSIGN_OR_RETURN(inputs_[static_cast<size_t>(i)],
-                     FitInput::make(isa_, values.x.data(), fit_.tokens, values.columns));
-    values.x = {};
+    FitInput& input = inputs_[static_cast<size_t>(i)];
+    input = FitInput();
+    ASSIGN_OR_RETURN(input, FitInput::make(isa_, values.x.data(), fit_.tokens, values.columns));
+    values.x = Buffer();
+    return {};
+  });
+}
+
+Status CalibratedFitter::capture_held() {
+  LayerInputs held;
+  RETURN_IF_ERROR(walk_->advance(WalkedModel::kTune, &tune_held_, &held));
+  return run_work_list(kLayerInputs, options_.jobs, [&](int64_t i) -> Status {
+    LayerInputs::Values& values = held.of[static_cast<size_t>(i)];
+    RowProducts& input = held_inputs_[static_cast<size_t>(i)];
+    input = RowProducts();
+    ASSIGN_OR_RETURN(input, RowProducts::make(isa_, values.x.data(), tune_held_.tokens,
+                                              values.columns, values.columns));
+    values.x = Buffer();
     return {};
   });
 }
@@ -217,17 +232,12 @@ Status CalibratedFitter::capture() {
 Result<std::map<std::string, FittedMatrix>> CalibratedFitter::fit_layer(int64_t layer) {
   RETURN_IF_ERROR(walk_->load_layer(layer));
   RETURN_IF_ERROR(capture());
-  LayerInputs held;
-  walk_->advance(WalkedModel::kTune, &tune_held_, &held);
-  for (size_t i = 0; i < held_inputs_.size(); ++i) {
-    const LayerInputs::Values& values = held.of[i];
-    ASSIGN_OR_RETURN(held_inputs_[i], RowProducts::make(isa_, values.x.data(), tune_held_.tokens,
-                                                        values.columns, values.columns));
-  }
-  walk_->advance(WalkedModel::kBase, &base_held_, nullptr);
+  RETURN_IF_ERROR(capture_held());
+  walk_->release_tuned();
+  RETURN_IF_ERROR(walk_->advance(WalkedModel::kBase, &base_held_, nullptr));
   ASSIGN_OR_RETURN(auto fitted, fit_matrices(walk_->changed_matrices()));
   RETURN_IF_ERROR(walk_->set_variant(fitted));
-  walk_->advance(WalkedModel::kVariant, &variant_held_, nullptr);
+  RETURN_IF_ERROR(walk_->advance(WalkedModel::kVariant, &variant_held_, nullptr));
   return fitted;
 }
 

@@ -110,7 +110,7 @@ Result<HeadScores> score_heads(const Checkpoint& base, const Tune& tune,
   const auto tokens = static_cast<int64_t>(of_base.size()) / columns;
   ASSIGN_OR_RETURN(const Isa isa, choose_isa(""));
   const auto prepared = [&](const std::vector<float>& x) {
-    return RowProducts::make(isa, x.data(), tokens, columns, columns);
+    return RowProducts::rounded(isa, x.data(), tokens, columns);
   };
   ASSIGN_OR_RETURN(const RowProducts base_x, prepared(of_base));
   ASSIGN_OR_RETURN(const RowProducts tune_x, prepared(of_tune));

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <vector>
 
+#include "delta/float_codec.h"
 #include "tensor/float16.h"
 
 namespace deltad {
@@ -106,6 +107,12 @@ class TunedModel : public Tune {
     return {};
   }
 
+  // What is stored is the sum.
+  Status tuned_rows(const Checkpoint&, const std::string& name, int64_t first, int64_t count,
+                    uint16_t* tuned) const override {
+    return tuned_->read_rows_bf16(name, first, count, tuned);
+  }
+
   Status value_rows(const std::string& name, int64_t first, int64_t count,
                     float* values) const override {
     if (exact_.at(name)) return tuned_->read_rows_f32(name, first, count, values);
@@ -125,6 +132,16 @@ class TunedModel : public Tune {
 };
 
 }  // namespace
+
+Status Tune::tuned_rows(const Checkpoint& base, const std::string& name, int64_t first,
+                        int64_t count, uint16_t* tuned) const {
+  std::vector<double> delta(static_cast<size_t>(count * columns_of(tensors().at(name).shape)));
+  RETURN_IF_ERROR(base.read_rows_bf16(name, first, count, tuned));
+  RETURN_IF_ERROR(delta_rows(name, first, count, tuned, delta.data()));
+  for (size_t i = 0; i < delta.size(); ++i)
+    tuned[i] = f64_to_bf16(static_cast<double>(bf16_to_f32(tuned[i])) + delta[i]);
+  return {};
+}
 
 Status check_base_tensors(const Checkpoint& base) {
   const WeightTable table = make_weight_table(base.config());
