@@ -161,7 +161,7 @@ Status CalibratedFitter::plan() {
 Result<LevelCosts> CalibratedFitter::level_costs(const std::string& name) const {
   const Shape& shape = tune_.tensors().at(name).shape;
   const FitInput& input = inputs_[static_cast<size_t>(input_of(name))];
-  const int64_t step = fit_block_rows(input.tokens());
+  const int64_t step = fit_block_rows(input.tokens(), shape[1]);
   struct Sums {
     AlphaEquations shared;
     std::array<double, kPlannedLevels + 1> errors{};
@@ -257,7 +257,7 @@ Result<std::map<std::string, FittedMatrix>> CalibratedFitter::fit_matrices(
       level.alpha.resize(static_cast<size_t>(options_.alpha_per_row ? shape[0] : 1));
     }
     jobs.push_back({name, shape, input_of(name), levels(name), {}, &matrix, &blocks[at]});
-    const int64_t step = fit_block_rows(inputs_[static_cast<size_t>(input_of(name))].tokens());
+    const int64_t step = fit_block_rows(inputs_[static_cast<size_t>(input_of(name))].tokens(), shape[1]);
     for (int64_t first = 0; first < shape[0]; first += step) {
       work.emplace_back(at, blocks[at].size());
       blocks[at].push_back({first, std::min(step, shape[0] - first)});

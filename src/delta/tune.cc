@@ -7,6 +7,7 @@
 #include <cmath>
 #include <vector>
 
+#include "base/mutex.h"
 #include "delta/float_codec.h"
 #include "tensor/float16.h"
 
@@ -93,7 +94,14 @@ class TunedModel : public Tune {
     // A head that is tied here and not in the base is the file's embeddings (DESIGN "The head of a
     // variant"), so they have to be there.
     if (name == kEmbeddings && tied_head() && !base_.config().tied_head) return true;
-    return values_differ(base_, *this, name);
+    {
+      MutexLock lock(mutex_);
+      if (const auto known = differs_.find(name); known != differs_.end()) return known->second;
+    }
+    ASSIGN_OR_RETURN(const bool differs, values_differ(base_, *this, name));
+    MutexLock lock(mutex_);
+    differs_[name] = differs;
+    return differs;
   }
 
   Status delta_rows(const std::string& name, int64_t first, int64_t count, const uint16_t* base,
@@ -129,6 +137,8 @@ class TunedModel : public Tune {
   const std::unique_ptr<Checkpoint> tuned_;
   std::map<std::string, TunedTensor> tensors_;
   std::map<std::string, bool> exact_;  // the stored type holds its values exactly
+  mutable Mutex mutex_;
+  mutable std::map<std::string, bool> differs_ GUARDED_BY(mutex_);  // as far as it was asked
 };
 
 }  // namespace
