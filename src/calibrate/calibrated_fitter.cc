@@ -146,6 +146,7 @@ Status CalibratedFitter::plan() {
       ASSIGN_OR_RETURN(LevelCosts costs, level_costs(name));
       all.push_back(std::move(costs));
     }
+    inputs_ = {};
     if (options_.plan_progress) options_.plan_progress(layer + 1, base_.config().layers);
   }
   const int64_t bytes = options_.budget->bytes_for(all);
@@ -207,9 +208,8 @@ Status CalibratedFitter::capture() {
   RETURN_IF_ERROR(walk_->advance(WalkedModel::kTune, &fit_, &inputs));
   return run_work_list(kLayerInputs, options_.jobs, [&](int64_t i) -> Status {
     LayerInputs::Values& values = inputs.of[static_cast<size_t>(i)];
-    FitInput& input = inputs_[static_cast<size_t>(i)];
-    input = FitInput();
-    ASSIGN_OR_RETURN(input, FitInput::make(isa_, values.x.data(), fit_.tokens, values.columns));
+    ASSIGN_OR_RETURN(inputs_[static_cast<size_t>(i)],
+                     FitInput::make(isa_, values.x.data(), fit_.tokens, values.columns));
     values.x = Buffer();
     return {};
   });
@@ -220,10 +220,9 @@ Status CalibratedFitter::capture_held() {
   RETURN_IF_ERROR(walk_->advance(WalkedModel::kTune, &tune_held_, &held));
   return run_work_list(kLayerInputs, options_.jobs, [&](int64_t i) -> Status {
     LayerInputs::Values& values = held.of[static_cast<size_t>(i)];
-    RowProducts& input = held_inputs_[static_cast<size_t>(i)];
-    input = RowProducts();
-    ASSIGN_OR_RETURN(input, RowProducts::make(isa_, values.x.data(), tune_held_.tokens,
-                                              values.columns, values.columns));
+    ASSIGN_OR_RETURN(
+        held_inputs_[static_cast<size_t>(i)],
+        RowProducts::make(isa_, values.x.data(), tune_held_.tokens, values.columns, values.columns));
     values.x = Buffer();
     return {};
   });
@@ -236,6 +235,8 @@ Result<std::map<std::string, FittedMatrix>> CalibratedFitter::fit_layer(int64_t 
   walk_->release_tuned();
   RETURN_IF_ERROR(walk_->advance(WalkedModel::kBase, &base_held_, nullptr));
   ASSIGN_OR_RETURN(auto fitted, fit_matrices(walk_->changed_matrices()));
+  inputs_ = {};
+  held_inputs_ = {};
   RETURN_IF_ERROR(walk_->set_variant(fitted));
   RETURN_IF_ERROR(walk_->advance(WalkedModel::kVariant, &variant_held_, nullptr));
   return fitted;
