@@ -1,4 +1,4 @@
-"""The table of what bench/quality/calibrated left in a folder: exact match and KL of each form, and how far it is from the fine-tune, question by question.
+"""The table of what bench/quality/calibrated left in a folder: exact match of each form; how far it is from the fine-tune's, question by question, in points; KL.
 
 bench/quality/calibrated_table.py OUT_FOLDER
 """
@@ -11,7 +11,9 @@ FORMS = ["plain", "one", "two", "budget"]
 
 
 def right(path):
-    """1 for each question that was answered with exactly the expected text, else 0."""
+    """1 for each question that was answered with exactly the expected text, else 0; None if it has not been asked."""
+    if not path.exists():
+        return None
     return [int(a["text"] == a["expected"]) for a in map(json.loads, path.read_text().splitlines())]
 
 
@@ -26,34 +28,41 @@ def wilson(hits, n, z=1.96):
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
+def cell(folder, form, tuned, differences):
+    answers = right(folder / f"{form}.jsonl")
+    if answers is None:
+        return ""
+    low, high = wilson(sum(answers), len(answers))
+    text = f"{sum(answers) / len(answers):.3f} ({low:.3f} – {high:.3f})"
+    if form == "tuned":
+        return text
+    if tuned is not None:
+        difference = [a - b for a, b in zip(answers, tuned, strict=True)]
+        differences.append(difference)
+        mean, half = mean_interval(difference)
+        text += f", {100 * mean:+.1f} ± {100 * half:.1f}"
+    score = folder / f"{form}.kl.json"
+    return text + (f"; {json.loads(score.read_text())['answers']['kl']:.4f}" if score.exists() else "")
+
+
 def main():
-    folders = sorted(p for p in Path(sys.argv[1]).iterdir() if (p / "tuned.jsonl").exists())
-    forms = [f for f in FORMS if all((p / (f + ".jsonl")).exists() for p in folders)]
-    print("| | tuned | " + " | ".join(forms) + " |\n|" + "---|" * (len(forms) + 2))
-    means, differences = {f: [] for f in ["tuned", *forms]}, {f: [] for f in forms}
+    folders = sorted(p for p in Path(sys.argv[1]).iterdir() if p.is_dir())
+    differences = {form: [] for form in ["tuned", *FORMS]}
+    print("| | " + " | ".join(differences) + " |\n|" + "---|" * (len(differences) + 1))
     for folder in folders:
         tuned = right(folder / "tuned.jsonl")
-        scores = json.loads((folder / "kl.json").read_text())["results"]
-        low, high = wilson(sum(tuned), len(tuned))
-        means["tuned"].append(sum(tuned) / len(tuned))
-        cells = [f"{means['tuned'][-1]:.3f} ({low:.3f} – {high:.3f})"]
-        for form in forms:
-            answers = right(folder / (form + ".jsonl"))
-            difference = [a - b for a, b in zip(answers, tuned, strict=True)]
-            differences[form].append(difference)
-            mean, half = mean_interval(difference)
-            kl = next(r["answers"]["kl"] for r in scores if r["model"] == form)
-            means[form].append(sum(answers) / len(answers))
-            cells.append(f"{means[form][-1]:.3f}, {100 * mean:+.1f} ± {100 * half:.1f}; {kl:.4f}")
-        print(f"| `{folder.name}` | " + " | ".join(cells) + " |")
-    # Questions are drawn anew within each task; the tasks are those there are.
-    cells = [f"{sum(means['tuned']) / len(folders):.3f}"]
-    for form in forms:
+        print(f"| `{folder.name}` | " + " | ".join(cell(folder, form, tuned, differences[form]) for form in differences) + " |")
+    # Questions are drawn within each task; the tasks are those there are.
+    cells = []
+    for form in FORMS:
         parts = [mean_interval(d) for d in differences[form]]
-        mean = sum(m for m, _ in parts) / len(parts)
-        half = math.sqrt(sum(h * h for _, h in parts)) / len(parts)
-        cells.append(f"{sum(means[form]) / len(folders):.3f}, {100 * mean:+.2f} ± {100 * half:.2f}")
-    print(f"| mean of the {len(folders)} | " + " | ".join(cells) + " |")
+        if parts:
+            mean = sum(m for m, _ in parts) / len(parts)
+            half = math.sqrt(sum(h * h for _, h in parts)) / len(parts)
+            cells.append(f"{100 * mean:+.2f} ± {100 * half:.2f} (of {len(parts)})")
+        else:
+            cells.append("")
+    print("| mean difference | | " + " | ".join(cells) + " |")
 
 
 if __name__ == "__main__":
