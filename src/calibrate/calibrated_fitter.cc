@@ -146,6 +146,7 @@ Status CalibratedFitter::plan() {
       ASSIGN_OR_RETURN(LevelCosts costs, level_costs(name));
       all.push_back(std::move(costs));
     }
+    inputs_ = {};
     if (options_.plan_progress) options_.plan_progress(layer + 1, base_.config().layers);
   }
   const int64_t bytes = options_.budget->bytes_for(all);
@@ -161,7 +162,7 @@ Status CalibratedFitter::plan() {
 Result<LevelCosts> CalibratedFitter::level_costs(const std::string& name) const {
   const Shape& shape = tune_.tensors().at(name).shape;
   const FitInput& input = inputs_[static_cast<size_t>(input_of(name))];
-  const int64_t step = fit_block_rows(input.tokens());
+  const int64_t step = fit_block_rows(input.tokens(), shape[1]);
   struct Sums {
     AlphaEquations shared;
     std::array<double, kPlannedLevels + 1> errors{};
@@ -204,12 +205,25 @@ Result<LevelCosts> CalibratedFitter::level_costs(const std::string& name) const 
 
 Status CalibratedFitter::capture() {
   LayerInputs inputs;
-  walk_->advance(WalkedModel::kTune, &fit_, &inputs);
+  RETURN_IF_ERROR(walk_->advance(WalkedModel::kTune, &fit_, &inputs));
   return run_work_list(kLayerInputs, options_.jobs, [&](int64_t i) -> Status {
     LayerInputs::Values& values = inputs.of[static_cast<size_t>(i)];
     ASSIGN_OR_RETURN(inputs_[static_cast<size_t>(i)],
                      FitInput::make(isa_, values.x.data(), fit_.tokens, values.columns));
-    values.x = {};
+    values.x = Buffer();
+    return {};
+  });
+}
+
+Status CalibratedFitter::capture_held() {
+  LayerInputs held;
+  RETURN_IF_ERROR(walk_->advance(WalkedModel::kTune, &tune_held_, &held));
+  return run_work_list(kLayerInputs, options_.jobs, [&](int64_t i) -> Status {
+    LayerInputs::Values& values = held.of[static_cast<size_t>(i)];
+    ASSIGN_OR_RETURN(
+        held_inputs_[static_cast<size_t>(i)],
+        RowProducts::make(isa_, values.x.data(), tune_held_.tokens, values.columns, values.columns));
+    values.x = Buffer();
     return {};
   });
 }
@@ -217,17 +231,14 @@ Status CalibratedFitter::capture() {
 Result<std::map<std::string, FittedMatrix>> CalibratedFitter::fit_layer(int64_t layer) {
   RETURN_IF_ERROR(walk_->load_layer(layer));
   RETURN_IF_ERROR(capture());
-  LayerInputs held;
-  walk_->advance(WalkedModel::kTune, &tune_held_, &held);
-  for (size_t i = 0; i < held_inputs_.size(); ++i) {
-    const LayerInputs::Values& values = held.of[i];
-    ASSIGN_OR_RETURN(held_inputs_[i], RowProducts::make(isa_, values.x.data(), tune_held_.tokens,
-                                                        values.columns, values.columns));
-  }
-  walk_->advance(WalkedModel::kBase, &base_held_, nullptr);
+  RETURN_IF_ERROR(capture_held());
+  walk_->release_tuned();
+  RETURN_IF_ERROR(walk_->advance(WalkedModel::kBase, &base_held_, nullptr));
   ASSIGN_OR_RETURN(auto fitted, fit_matrices(walk_->changed_matrices()));
+  inputs_ = {};
+  held_inputs_ = {};
   RETURN_IF_ERROR(walk_->set_variant(fitted));
-  walk_->advance(WalkedModel::kVariant, &variant_held_, nullptr);
+  RETURN_IF_ERROR(walk_->advance(WalkedModel::kVariant, &variant_held_, nullptr));
   return fitted;
 }
 
@@ -247,7 +258,7 @@ Result<std::map<std::string, FittedMatrix>> CalibratedFitter::fit_matrices(
       level.alpha.resize(static_cast<size_t>(options_.alpha_per_row ? shape[0] : 1));
     }
     jobs.push_back({name, shape, input_of(name), levels(name), {}, &matrix, &blocks[at]});
-    const int64_t step = fit_block_rows(inputs_[static_cast<size_t>(input_of(name))].tokens());
+    const int64_t step = fit_block_rows(inputs_[static_cast<size_t>(input_of(name))].tokens(), shape[1]);
     for (int64_t first = 0; first < shape[0]; first += step) {
       work.emplace_back(at, blocks[at].size());
       blocks[at].push_back({first, std::min(step, shape[0] - first)});

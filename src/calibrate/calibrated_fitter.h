@@ -67,7 +67,9 @@ class CalibratedFitter : public LayerFitter {
   Status check_budget() const;
   // Walks all layers once to see what levels would do, and chooses.
   Status plan();
-  Status capture();  // what enters the loaded layer's matrices
+  // What enters the loaded layer's matrices, of the text that is fitted to and of what is held out.
+  Status capture();
+  Status capture_held();
   Result<LevelCosts> level_costs(const std::string& name) const;
   Result<std::map<std::string, FittedMatrix>> fit_matrices(const std::vector<std::string>& names);
   class Scratch;

@@ -26,7 +26,7 @@ struct CalibrationSet {
 };
 
 struct CalibrationTokens {
-  int64_t fit = 512;
+  int64_t fit = 256;
   int64_t held = 256;
 };
 

@@ -15,8 +15,8 @@ namespace deltad {
 
 class FitInput {
  public:
-  // x [tokens, columns]
-  static Result<FitInput> make(Isa isa, const float* x, int64_t tokens, int64_t columns);
+  // x [tokens, columns] of RowProducts::type(isa)
+  static Result<FitInput> make(Isa isa, const void* x, int64_t tokens, int64_t columns);
 
   // Some of the columns, kSweepColumns at most.
   struct Block {
@@ -35,6 +35,9 @@ class FitInput {
   double mean_energy() const { return mean_energy_; }
 
  private:
+  template <typename T>
+  static Result<FitInput> of(Isa isa, const T* x, int64_t tokens, int64_t columns);
+
   Isa isa_ = Isa::kScalar;
   int64_t tokens_ = 0, columns_ = 0;
   RowProducts whole_;

@@ -1,8 +1,10 @@
 #include "calibrate/head_scores.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <string>
 
 #include "base/mutex.h"
@@ -19,22 +21,55 @@ constexpr int64_t kHeadRows = 1024;  // of a block
 constexpr const char* kEmbeddings = "model.embed_tokens.weight";
 constexpr const char* kHead = "lm_head.weight";
 
+// exp(x) for x ≤ 0 to within 3e-7 of itself, in a form that compilers make vectors of.
+inline float power(float x) {
+  const float t = std::max(x, -87.0f) * 1.44269504f;
+  const auto whole = static_cast<int32_t>(t - 0.5f);  // the nearest integer
+  const float f = (t - static_cast<float>(whole)) * 0.693147181f;
+  const float series =
+      1 + f * (1 + f * (0.5f + f * (1.0f / 6 + f * (1.0f / 24 + f * (1.0f / 120 + f / 720)))));
+  return series * std::bit_cast<float>((whole + 127) << 23);
+}
+
+// out = exp(logits − top)
+void powers(const float* logits, float top, int64_t count, float* out) {
+  for (int64_t i = 0; i < count; ++i) out[i] = power(logits[i] - top);
+}
+
+// Σ value(i), in fp32 for a short while.
+template <typename Value>
+double sum_of(int64_t count, Value value) {
+  constexpr int64_t kLanes = 16, kChunk = 256;
+  double sum = 0;
+  for (int64_t first = 0; first < count; first += kChunk) {
+    float lanes[kLanes] = {};
+    const int64_t end = std::min(first + kChunk, count);
+    int64_t i = first;
+    for (; i + kLanes <= end; i += kLanes)
+      for (int64_t k = 0; k < kLanes; ++k) lanes[k] += value(i + k);
+    for (; i < end; ++i) lanes[0] += value(i);
+    for (const float lane : lanes) sum += static_cast<double>(lane);
+  }
+  return sum;
+}
+
 // log Σ exp and the largest of the logits so far.
 struct Normalizer {
   double top = -std::numeric_limits<double>::infinity();
   double sum = 0;  // Σ exp(l − top)
   int64_t best = -1;
 
-  // Once, of tokens [first, first + count).
+  // Of tokens [first, first + count).
   void top_of(const float* logits, int64_t count, int64_t first) {
     const float* largest = std::max_element(logits, logits + count);
     top = static_cast<double>(*largest);
     best = first + (largest - logits);
   }
-  void add(const float* logits, int64_t count, int64_t first) {
+  // room: [count], gets exp(l − top).
+  void add(const float* logits, int64_t count, int64_t first, float* room) {
     top_of(logits, count, first);
-    for (int64_t i = 0; i < count; ++i)
-      sum += static_cast<double>(std::exp(logits[i] - static_cast<float>(top)));
+    powers(logits, static_cast<float>(top), count, room);
+    sum = sum_of(count, [&](int64_t i) { return room[i]; });
   }
   void merge(const Normalizer& other) {
     if (other.top > top || (other.top == top && other.best < best)) {
@@ -110,7 +145,7 @@ Result<HeadScores> score_heads(const Checkpoint& base, const Tune& tune,
   const auto tokens = static_cast<int64_t>(of_base.size()) / columns;
   ASSIGN_OR_RETURN(const Isa isa, choose_isa(""));
   const auto prepared = [&](const std::vector<float>& x) {
-    return RowProducts::make(isa, x.data(), tokens, columns, columns);
+    return RowProducts::rounded(isa, x.data(), tokens, columns);
   };
   ASSIGN_OR_RETURN(const RowProducts base_x, prepared(of_base));
   ASSIGN_OR_RETURN(const RowProducts tune_x, prepared(of_tune));
@@ -144,20 +179,18 @@ Result<HeadScores> score_heads(const Checkpoint& base, const Tune& tune,
         }
         const std::vector<float> b = logits(base_x);
         std::vector<TokenSums> mine(static_cast<size_t>(tokens));
+        const std::unique_ptr<float[]> weight(new float[static_cast<size_t>(count)]);
         for (int64_t t = 0; t < tokens; ++t) {
           TokenSums& sum = mine[static_cast<size_t>(t)];
           const float *tune_l = p.data() + t * count, *base_l = b.data() + t * count,
                       *variant_l = v.data() + t * count;
-          sum.base.add(base_l, count, first);
-          sum.variant.add(variant_l, count, first);
-          sum.tune.top_of(tune_l, count, first);
-          const auto top = static_cast<float>(sum.tune.top);
-          for (int64_t i = 0; i < count; ++i) {
-            const auto weight = static_cast<double>(std::exp(tune_l[i] - top));
-            sum.tune.sum += weight;
-            sum.to_base += weight * static_cast<double>(tune_l[i] - base_l[i]);
-            sum.to_variant += weight * static_cast<double>(tune_l[i] - variant_l[i]);
-          }
+          sum.base.add(base_l, count, first, weight.get());
+          sum.variant.add(variant_l, count, first, weight.get());
+          sum.tune.add(tune_l, count, first, weight.get());
+          sum.to_base =
+              sum_of(count, [&](int64_t i) { return weight[i] * (tune_l[i] - base_l[i]); });
+          sum.to_variant =
+              sum_of(count, [&](int64_t i) { return weight[i] * (tune_l[i] - variant_l[i]); });
         }
         MutexLock lock(mutex);
         for (size_t t = 0; t < sums.size(); ++t) {

@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "delta/float_codec.h"
 #include "delta/work_list.h"
 #include "tensor/float16.h"
 
@@ -16,6 +15,8 @@ namespace {
 
 constexpr int64_t kBatchRows = LayerWalk::kMaxTokens;
 constexpr int32_t kBlockTokens = 16;
+// Twice what the rows fill: each sequence may leave most of a block empty.
+constexpr int64_t kBatchBlocks = 2 * kBatchRows / kBlockTokens;
 constexpr int64_t kRowUnit = 16;  // backends take rows from multiples of it on
 constexpr const char* kEmbeddings = "model.embed_tokens.weight";
 
@@ -70,8 +71,7 @@ Result<std::unique_ptr<LayerWalk>> LayerWalk::make(const Checkpoint& base, const
   ASSIGN_OR_RETURN(walk->transformer_, Transformer::make(walk->config_, walk->table_,
                                                          *walk->backend_, kBatchRows, kMaxTokens));
   walk->stride_ = walk->transformer_->residual_stride();
-  // A batch has at most as many sequences as rows, each with one partly filled block.
-  const int64_t blocks = 2 * kBatchRows;
+  const int64_t blocks = kBatchBlocks;
   const int64_t bytes =
       walk->backend_->ops().kv_block_bytes(walk->transformer_->attention_shape(), kBlockTokens);
   ASSIGN_OR_RETURN(walk->cache_, walk->backend_->allocate(static_cast<size_t>(blocks * bytes)));
@@ -166,11 +166,7 @@ Status LayerWalk::put_tuned_dense(const WeightTable::Place& place, const std::st
   return for_row_blocks(rows, columns, [&](int64_t first, int64_t count) -> Status {
     std::vector<uint16_t> values(static_cast<size_t>(count * columns));
     if (as_delta) {
-      std::vector<double> delta(values.size());
-      RETURN_IF_ERROR(base_.read_rows_bf16(name, first, count, values.data()));
-      RETURN_IF_ERROR(tune_.delta_rows(name, first, count, values.data(), delta.data()));
-      for (size_t i = 0; i < values.size(); ++i)
-        values[i] = f64_to_bf16(static_cast<double>(bf16_to_f32(values[i])) + delta[i]);
+      RETURN_IF_ERROR(tune_.tuned_rows(base_, name, first, count, values.data()));
     } else {
       std::vector<float> wide(values.size());
       RETURN_IF_ERROR(tune_.value_rows(name, first, count, wide.data()));
@@ -283,7 +279,7 @@ void LayerWalk::for_each_batch(WalkedModel model, const Activations& activations
     int64_t rows = 0, blocks = 0;
     for (; s < sequences.size(); ++s) {
       const auto n = static_cast<int64_t>(sequences[s].size());
-      if (rows > 0 && rows + n > kBatchRows) break;
+      if (rows > 0 && (rows + n > kBatchRows || blocks + blocks_for(n) > kBatchBlocks)) break;
       batch.spans.push_back(
           {static_cast<int32_t>(rows), static_cast<int32_t>(rows + n), 0, blocks_.data() + blocks});
       rows += n;
@@ -295,28 +291,24 @@ void LayerWalk::for_each_batch(WalkedModel model, const Activations& activations
   }
 }
 
-void LayerWalk::advance(WalkedModel model, Activations* activations, LayerInputs* inputs) {
+Status LayerWalk::advance(WalkedModel model, Activations* activations, LayerInputs* inputs) {
   std::vector<const VariantWeights*> slots;
   if (model == WalkedModel::kTune) slots.push_back(tuned_.get());
   if (model == WalkedModel::kVariant) slots.push_back(variant_.get());
   int64_t first = 0;
   const LayerWeights& weights = table_.layers[0];
+  if (inputs != nullptr) RETURN_IF_ERROR(make_room(activations->tokens, inputs));
   const Transformer::InputObserver observer = [&](WeightId weight, TensorView x) {
     const LayerInput input = weight == weights.qkv             ? LayerInput::kAttention
                              : weight == weights.attention_out ? LayerInput::kAttentionOut
                              : weight == weights.gate_up       ? LayerInput::kMlp
                                                                : LayerInput::kDown;
-    LayerInputs::Values& to = inputs->of[static_cast<size_t>(input)];
-    to.columns = x.shape[1];
-    to.x.resize(static_cast<size_t>(activations->tokens * to.columns));
-    for (int64_t r = 0; r < x.rows(); ++r) {
-      float* row = to.x.data() + (first + r) * to.columns;
-      if (x.dtype == DType::kF32) {
-        std::copy_n(x.row<float>(r), to.columns, row);
-      } else {
-        for (int64_t c = 0; c < to.columns; ++c) row[c] = bf16_to_f32(x.row<uint16_t>(r)[c]);
-      }
-    }
+    const LayerInputs::Values& to = inputs->of[static_cast<size_t>(input)];
+    const size_t row_bytes = static_cast<size_t>(to.columns) * dtype_size(to.type);
+    const size_t stride = static_cast<size_t>(x.row_stride) * dtype_size(to.type);
+    for (int64_t r = 0; r < x.rows(); ++r)
+      std::memcpy(to.x.as<char>() + static_cast<size_t>(first + r) * row_bytes,
+                  static_cast<const char*>(x.data) + static_cast<size_t>(r) * stride, row_bytes);
   };
   for_each_batch(model, *activations, [&](int64_t first_row, Batch& batch) {
     first = first_row;
@@ -325,15 +317,27 @@ void LayerWalk::advance(WalkedModel model, Activations* activations, LayerInputs
                                             DType::kF32, rows, config_.hidden, stride_);
     transformer_->run_layer(0, residual, batch, kv_, slots, inputs ? &observer : nullptr);
   });
+  return {};
+}
+
+Status LayerWalk::make_room(int64_t tokens, LayerInputs* inputs) const {
+  const int64_t widths[] = {config_.hidden, config_.heads * config_.head_dim, config_.hidden,
+                            config_.intermediate};
+  for (size_t i = 0; i < inputs->of.size(); ++i) {
+    LayerInputs::Values& values = inputs->of[i];
+    values.columns = widths[i];
+    values.type = backend_->ops().activation_type();
+    ASSIGN_OR_RETURN(values.x, Buffer::cpu(static_cast<size_t>(tokens * values.columns) *
+                                           dtype_size(values.type)));
+  }
+  return {};
 }
 
 Result<std::vector<float>> LayerWalk::final_norm(WalkedModel model,
                                                  const Activations& activations) {
   Ops& ops = backend_->ops();
-  const VariantWeights* weights = model == WalkedModel::kTune      ? tuned_.get()
-                                  : model == WalkedModel::kVariant ? variant_.get()
-                                                                   : nullptr;
-  ops.bind_slot(0, weights);
+  // The variant has the fine-tune's own norm.
+  ops.bind_slot(0, model == WalkedModel::kBase ? nullptr : variant_.get());
   const int64_t hidden = config_.hidden, stride = ops.row_stride(hidden);
   const DType type = ops.activation_type();
   ASSIGN_OR_RETURN(const Buffer normed,

@@ -30,11 +30,13 @@ LayerInput input_of(const std::string& weight);
 
 using TokenSequence = std::vector<int32_t>;
 
-// Values that enter linear layers: x [rows, columns] fp32, for each LayerInput.
+// Values that enter linear layers: [rows, columns] of the backend's activations, for each
+// LayerInput.
 struct LayerInputs {
   struct Values {
     int64_t columns = 0;
-    std::vector<float> x;
+    DType type = DType::kF32;
+    Buffer x;
   };
   std::array<Values, kLayerInputs> of;
 };
@@ -48,7 +50,7 @@ struct Activations {
 
 class LayerWalk {
  public:
-  // The longest sequence that is walked.
+  // The longest sequence that is walked, and the rows of a batch.
   static constexpr int64_t kMaxTokens = 512;
 
   // base and tune outlive it.
@@ -64,8 +66,10 @@ class LayerWalk {
   std::vector<std::string> changed_matrices() const;
   // The compressed form of the loaded layer.
   Status set_variant(const std::map<std::string, FittedMatrix>& matrices);
+  // Frees what of the loaded layer only the fine-tune needs, once it has run.
+  void release_tuned() { tuned_.reset(); }
   // Runs the loaded layer; inputs may be null.
-  void advance(WalkedModel model, Activations* activations, LayerInputs* inputs);
+  Status advance(WalkedModel model, Activations* activations, LayerInputs* inputs);
   // After the last layer: what enters the head, fp32 [tokens, H].
   Result<std::vector<float>> final_norm(WalkedModel model, const Activations& activations);
 
@@ -79,6 +83,7 @@ class LayerWalk {
   // What of the loaded layer the fine-tune changes and a variant carries whole.
   std::vector<std::pair<std::string, WeightTable::Place>> carried() const;
   Result<std::unique_ptr<VariantWeights>> tuned_layer();
+  Status make_room(int64_t tokens, LayerInputs* inputs) const;
   void for_each_batch(WalkedModel model, const Activations& activations,
                       const std::function<void(int64_t first, Batch& batch)>& run) const;
 

@@ -1,6 +1,7 @@
 #include "calibrate/row_products.h"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -25,37 +26,43 @@ uint16_t* TileRoom::of(int64_t values) {
   return data();
 }
 
-Result<RowProducts> RowProducts::make(Isa isa, const float* x, int64_t rows, int64_t columns,
+Result<RowProducts> RowProducts::make(Isa isa, const void* x, int64_t rows, int64_t columns,
                                       int64_t stride) {
   RowProducts made;
   made.isa_ = isa;
   made.rows_ = rows;
   made.columns_ = (columns + kColumnUnit - 1) / kColumnUnit * kColumnUnit;
-  const bool narrow = isa == Isa::kAvx512Bf16;
-  const size_t row_bytes =
-      static_cast<size_t>(made.columns_) * (narrow ? sizeof(uint16_t) : sizeof(float));
-  ASSIGN_OR_RETURN(made.x_, Buffer::cpu(row_bytes * static_cast<size_t>(rows)));
-  for (int64_t r = 0; r < rows; ++r) {
-    char* row = made.x_.as<char>() + static_cast<size_t>(r) * row_bytes;
-    made.x_rows_.push_back(row);
-    const float* from = x + r * stride;
-    if (narrow)
-      std::transform(from, from + columns, reinterpret_cast<uint16_t*>(row),
-                     [](float v) { return f32_to_bf16(v); });
-    else
-      std::copy_n(from, columns, reinterpret_cast<float*>(row));
-  }
+  const auto size = static_cast<int64_t>(dtype_size(type(isa)));
+  for (int64_t r = 0; r < rows; ++r)
+    made.x_rows_.push_back(static_cast<const char*>(x) + r * stride * size);
   cpu::LinearJob job{};
   job.tiles = 1;
   job.columns = made.columns_;
   job.m = static_cast<int32_t>(rows);
-  job.x = made.x_rows_.data();
   const cpu::LinearKernels& kernels = cpu::linear_kernels(isa);
-  if (const size_t bytes = kernels.prepared_bytes(job); bytes > 0) {
-    ASSIGN_OR_RETURN(made.prepared_, Buffer::cpu(bytes));
-    kernels.prepare(job, made.prepared_.data(), 0, kernels.prepare_units(job));
+  const size_t bytes = kernels.prepared_bytes(job);
+  if (bytes == 0 || columns != made.columns_) {
+    ASSIGN_OR_RETURN(made.x_, Buffer::cpu(static_cast<size_t>(rows * made.columns_ * size)));
+    for (int64_t r = 0; r < rows; ++r) {
+      const void*& row = made.x_rows_[static_cast<size_t>(r)];
+      char* to = made.x_.as<char>() + r * made.columns_ * size;
+      row = std::memcpy(to, row, static_cast<size_t>(columns * size));
+    }
   }
+  if (bytes == 0) return made;
+  job.x = made.x_rows_.data();
+  ASSIGN_OR_RETURN(made.prepared_, Buffer::cpu(bytes));
+  kernels.prepare(job, made.prepared_.data(), 0, kernels.prepare_units(job));
+  made.x_ = Buffer();
+  std::fill(made.x_rows_.begin(), made.x_rows_.end(), nullptr);
   return made;
+}
+
+Result<RowProducts> RowProducts::rounded(Isa isa, const float* x, int64_t rows, int64_t columns) {
+  if (type(isa) == DType::kF32) return make(isa, x, rows, columns, columns);
+  std::vector<uint16_t> narrow(static_cast<size_t>(rows * columns));
+  std::transform(x, x + narrow.size(), narrow.begin(), [](float v) { return f32_to_bf16(v); });
+  return make(isa, narrow.data(), rows, columns, columns);
 }
 
 void RowProducts::times(const uint16_t* w, int64_t outputs, float* out, int64_t stride,

@@ -9,6 +9,7 @@
 #include "base/cpu_features.h"
 #include "base/status.h"
 #include "tensor/buffer.h"
+#include "tensor/dtype.h"
 
 namespace deltad {
 
@@ -32,13 +33,17 @@ struct ProductScratch {
 class RowProducts {
  public:
   RowProducts() = default;
-  // x [rows, columns] fp32, `stride` values from row to row. They are rounded to what the linear
-  // layer's activations are on this instruction set.
-  static Result<RowProducts> make(Isa isa, const float* x, int64_t rows, int64_t columns,
+  // What the linear layer's activations are on this instruction set.
+  static DType type(Isa isa) { return isa == Isa::kAvx512Bf16 ? DType::kBF16 : DType::kF32; }
+
+  // x [rows, columns] of type(isa), `stride` values from row to row.
+  static Result<RowProducts> make(Isa isa, const void* x, int64_t rows, int64_t columns,
                                   int64_t stride);
+  // The same of fp32 values, which are rounded to type(isa).
+  static Result<RowProducts> rounded(Isa isa, const float* x, int64_t rows, int64_t columns);
 
   int64_t rows() const { return rows_; }
-  // Those of the matrices: a multiple of 64, the last ones are zero here.
+  // Those of the matrices: a multiple of 64. Where x has fewer, it has zeros.
   int64_t columns() const { return columns_; }
   // out [rows, outputs] = x · wᵀ, `stride` values from row to row; w: ⌈outputs/16⌉ tiles.
   void times(const uint16_t* w, int64_t outputs, float* out, int64_t stride,
@@ -47,7 +52,8 @@ class RowProducts {
  private:
   Isa isa_ = Isa::kScalar;
   int64_t rows_ = 0, columns_ = 0;
-  Buffer x_, prepared_;
+  // As the kernels lay it out; or x itself, which they read only if there is nothing to lay out.
+  Buffer prepared_, x_;
   std::vector<const void*> x_rows_;
 };
 

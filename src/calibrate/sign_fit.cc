@@ -12,6 +12,7 @@ namespace {
 constexpr double kTinyPivot = 1e-7;  // of a level's own energy: what is left of it is rounding
 constexpr int64_t kProductBytes =
     384 << 10;  // of one [tokens, rows] array: three fit in a core's cache
+constexpr int64_t kRowBytes = 1 << 20;  // of one [rows, columns] array
 constexpr int64_t kMostRows = 192;
 
 class Fit {
@@ -249,8 +250,9 @@ class Fit {
 
 }  // namespace
 
-int64_t fit_block_rows(int64_t tokens) {
-  const int64_t rows = kProductBytes / (static_cast<int64_t>(sizeof(float)) * tokens);
+int64_t fit_block_rows(int64_t tokens, int64_t columns) {
+  constexpr auto kSize = static_cast<int64_t>(sizeof(float));
+  const int64_t rows = std::min(kProductBytes / (kSize * tokens), kRowBytes / (kSize * columns));
   return std::clamp(rows / kStripRows * kStripRows, kStripRows, kMostRows);
 }
 

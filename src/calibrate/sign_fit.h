@@ -70,8 +70,8 @@ struct FitScratch {
   ProductScratch product;
 };
 
-// Rows that are fitted together: as many as keep their products in a core's cache.
-int64_t fit_block_rows(int64_t tokens);
+// Rows that are fitted together: as many as keep themselves and their products in a core's cache.
+int64_t fit_block_rows(int64_t tokens, int64_t columns);
 
 // delta [rows, columns]; the result is scratch->fit. No row gets a larger error than with the α
 // that it began with; rows on which X says nothing keep those. If a row is bad, nothing is fitted.

@@ -184,39 +184,74 @@ inline uint32_t choose_many(const SweepStep& step, const float* best, int64_t ro
   return changed;
 }
 
-bool sweep(const SweepStep& step) {
-  const int64_t n = step.strips * kStripRows;
+// Columns between two updates of the gradient of all that come after them.
+constexpr int64_t kNear = 8;
+
+// kStrips strips at once: what one of them waits for, the others fill.
+template <int64_t kStrips>
+uint32_t sweep_strips(const SweepStep& step, int64_t first) {
+  constexpr int64_t kRows = kStrips * kStripRows;
+  const int64_t n = step.strips * kStripRows, row = first * kStripRows;
+  float gradient[kSweepColumns][kRows], moved[kSweepColumns][kRows], grows[kSweepColumns][kRows];
+  for (int64_t c = 0; c < kSweepColumns; ++c) {
+    memcpy(gradient[c], step.gradient + c * n + row, sizeof gradient[c]);
+    for (int64_t w = 0; w < kRows; ++w) moved[c][w] = grows[c][w] = 0;
+  }
+  float unit[kRows];
+  for (int64_t w = 0; w < kRows; ++w)
+    unit[w] = step.scale[row + w] > 0 ? 1.0f / step.scale[row + w] : 0.0f;
   uint32_t changed = 0;
-  for (int64_t s = 0; s < step.strips; ++s) {
-    const int64_t row = s * kStripRows;
-    float gradient[kSweepColumns][kStripRows], moved[kSweepColumns][kStripRows];
-    for (int64_t c = 0; c < kSweepColumns; ++c) {
-      memcpy(gradient[c], step.gradient + c * n + row, sizeof gradient[c]);
-      for (int64_t w = 0; w < kStripRows; ++w) moved[c][w] = 0;
-    }
-    float unit[kStripRows];
-    for (int64_t w = 0; w < kStripRows; ++w)
-      unit[w] = step.scale[row + w] > 0 ? 1.0f / step.scale[row + w] : 0.0f;
-    for (int64_t c = 0; c < step.columns; ++c) {
+  for (int64_t near = 0; near < step.columns; near += kNear) {
+    const int64_t end = near + kNear < step.columns ? near + kNear : step.columns;
+    for (int64_t c = near; c < end; ++c) {
       const float* gram = step.gram + c * kSweepColumns;
       const float diagonal = gram[c] + step.damping;
       if (!(diagonal > 0)) continue;
-      const int64_t at = s * step.strip_values + c * kStripRows;
-      float current[kStripRows] = {}, best[kStripRows], grows[kStripRows];
-      for (int l = 0; l < step.levels; ++l)
+      const float inverse = 1.0f / diagonal;
+      for (int64_t s = 0; s < kStrips; ++s) {
+        const int64_t at = (first + s) * step.strip_values + c * kStripRows, in = s * kStripRows;
+        float current[kStripRows] = {}, best[kStripRows];
+        for (int l = 0; l < step.levels; ++l)
+          for (int64_t w = 0; w < kStripRows; ++w)
+            current[w] += step.alpha[l][row + in + w] * step.signs[l][at + w];
         for (int64_t w = 0; w < kStripRows; ++w)
-          current[w] += step.alpha[l][row + w] * step.signs[l][at + w];
-      for (int64_t w = 0; w < kStripRows; ++w)
-        best[w] = current[w] +
-                  (gradient[c][w] + step.damping * (step.delta[at + w] - current[w])) / diagonal;
-      changed |= step.levels == 1 ? choose_one(best, step.alpha[0] + row, step.signs[0] + at, grows)
-                                  : choose_many(step, best, row, at, current, grows);
-      for (int64_t later = c + 1; later < step.columns; ++later)
-        for (int64_t w = 0; w < kStripRows; ++w) gradient[later][w] -= gram[later] * grows[w];
-      for (int64_t w = 0; w < kStripRows; ++w) moved[c][w] = grows[w] * unit[w];
+          best[w] =
+              current[w] +
+              (gradient[c][in + w] + step.damping * (step.delta[at + w] - current[w])) * inverse;
+        changed |= step.levels == 1 ? choose_one(best, step.alpha[0] + row + in, step.signs[0] + at,
+                                                 grows[c] + in)
+                                    : choose_many(step, best, row + in, at, current, grows[c] + in);
+      }
+      for (int64_t w = 0; w < kRows; ++w) moved[c][w] = grows[c][w] * unit[w];
+      for (int64_t later = c + 1; later < end; ++later)
+        for (int64_t w = 0; w < kRows; ++w) gradient[later][w] -= gram[later] * grows[c][w];
     }
-    pack_tile(kSweepColumns, moved[0], step.moved + s * kSweepColumns * kStripRows);
+    for (int64_t later = end; later < step.columns; ++later) {
+      float left[kRows];
+      memcpy(left, gradient[later], sizeof left);
+      for (int64_t c = near; c < end; ++c) {
+        const float gram = step.gram[c * kSweepColumns + later];
+        for (int64_t w = 0; w < kRows; ++w) left[w] -= gram * grows[c][w];
+      }
+      memcpy(gradient[later], left, sizeof left);
+    }
   }
+  for (int64_t s = 0; s < kStrips; ++s) {
+    float strip[kSweepColumns][kStripRows];
+    for (int64_t c = 0; c < kSweepColumns; ++c)
+      memcpy(strip[c], moved[c] + s * kStripRows, sizeof strip[c]);
+    pack_tile(kSweepColumns, strip[0], step.moved + (first + s) * kSweepColumns * kStripRows);
+  }
+  return changed;
+}
+
+bool sweep(const SweepStep& step) {
+  constexpr int64_t kTogether = 4;
+  uint32_t changed = 0;
+  int64_t first = 0;
+  for (; first + kTogether <= step.strips; first += kTogether)
+    changed |= sweep_strips<kTogether>(step, first);
+  for (; first < step.strips; ++first) changed |= sweep_strips<1>(step, first);
   return changed != 0;
 }
 

@@ -37,13 +37,15 @@ class Compressor {
     RETURN_IF_ERROR(create(path));
     const auto n = static_cast<int64_t>(changed_.size());
     reports_.resize(changed_.size());
-    RETURN_IF_ERROR(run_work_list(n, options_.jobs, [&](int64_t i) -> Status {
-      const std::string& name = changed_[static_cast<size_t>(i)];
+    // The fitter, which works in several threads itself, goes along with what is carried.
+    const int64_t fits = options_.fitter ? 1 : 0;
+    RETURN_IF_ERROR(run_work_list(n + fits, options_.jobs, [&](int64_t i) -> Status {
+      if (i < fits) return write_fitted();
+      const std::string& name = changed_[static_cast<size_t>(i - fits)];
       if (!tune_.tensors().at(name).as_delta) return carry(name);
       if (options_.fitter) return {};
       return compress_matrix(name, &reports_[static_cast<size_t>(i)]);
     }));
-    if (options_.fitter) RETURN_IF_ERROR(write_fitted());
     {
       MutexLock lock(mutex_);
       report_.digest = variant_digest(hashes_);

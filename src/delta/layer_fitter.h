@@ -1,6 +1,6 @@
 // LayerFitter: what chooses the signs and α of a fine-tune's matrices by looking at a layer as a
 // whole (src/calibrate does, by its activations). compress asks for the layers in order and writes
-// what it gets. Main thread.
+// what it gets. One thread calls.
 #pragma once
 
 #include <cstdint>

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <vector>
 
+#include "base/mutex.h"
+#include "delta/float_codec.h"
 #include "tensor/float16.h"
 
 namespace deltad {
@@ -92,7 +94,14 @@ class TunedModel : public Tune {
     // A head that is tied here and not in the base is the file's embeddings (DESIGN "The head of a
     // variant"), so they have to be there.
     if (name == kEmbeddings && tied_head() && !base_.config().tied_head) return true;
-    return values_differ(base_, *this, name);
+    {
+      MutexLock lock(mutex_);
+      if (const auto known = differs_.find(name); known != differs_.end()) return known->second;
+    }
+    ASSIGN_OR_RETURN(const bool differs, values_differ(base_, *this, name));
+    MutexLock lock(mutex_);
+    differs_[name] = differs;
+    return differs;
   }
 
   Status delta_rows(const std::string& name, int64_t first, int64_t count, const uint16_t* base,
@@ -104,6 +113,12 @@ class TunedModel : public Tune {
       delta[i] = static_cast<double>(values[static_cast<size_t>(i)]) -
                  static_cast<double>(bf16_to_f32(base[i]));
     return {};
+  }
+
+  // What is stored is the sum.
+  Status tuned_rows(const Checkpoint&, const std::string& name, int64_t first, int64_t count,
+                    uint16_t* tuned) const override {
+    return tuned_->read_rows_bf16(name, first, count, tuned);
   }
 
   Status value_rows(const std::string& name, int64_t first, int64_t count,
@@ -122,9 +137,21 @@ class TunedModel : public Tune {
   const std::unique_ptr<Checkpoint> tuned_;
   std::map<std::string, TunedTensor> tensors_;
   std::map<std::string, bool> exact_;  // the stored type holds its values exactly
+  mutable Mutex mutex_;
+  mutable std::map<std::string, bool> differs_ GUARDED_BY(mutex_);  // as far as it was asked
 };
 
 }  // namespace
+
+Status Tune::tuned_rows(const Checkpoint& base, const std::string& name, int64_t first,
+                        int64_t count, uint16_t* tuned) const {
+  std::vector<double> delta(static_cast<size_t>(count * columns_of(tensors().at(name).shape)));
+  RETURN_IF_ERROR(base.read_rows_bf16(name, first, count, tuned));
+  RETURN_IF_ERROR(delta_rows(name, first, count, tuned, delta.data()));
+  for (size_t i = 0; i < delta.size(); ++i)
+    tuned[i] = f64_to_bf16(static_cast<double>(bf16_to_f32(tuned[i])) + delta[i]);
+  return {};
+}
 
 Status check_base_tensors(const Checkpoint& base) {
   const WeightTable table = make_weight_table(base.config());

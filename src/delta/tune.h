@@ -45,6 +45,9 @@ class Tune {
   // Δ of rows [first, first+count): base bf16 and delta, both [count, columns].
   virtual Status delta_rows(const std::string& name, int64_t first, int64_t count,
                             const uint16_t* base, double* delta) const = 0;
+  // W + Δ of the same rows, rounded to bf16 once.
+  virtual Status tuned_rows(const Checkpoint& base, const std::string& name, int64_t first,
+                            int64_t count, uint16_t* tuned) const;
   // The values themselves, exact in `type`; fp32 [count, columns].
   virtual Status value_rows(const std::string& name, int64_t first, int64_t count,
                             float* values) const = 0;

@@ -46,7 +46,11 @@ std::vector<Isa> isas() {
 }
 
 FitInput input_of(Isa isa, const std::vector<float>& x, int64_t tokens, int64_t columns) {
-  auto made = FitInput::make(isa, x.data(), tokens, columns);
+  std::vector<uint16_t> narrow(x.size());
+  std::transform(x.begin(), x.end(), narrow.begin(), [](float v) { return f32_to_bf16(v); });
+  const bool wide = RowProducts::type(isa) == DType::kF32;
+  auto made = FitInput::make(isa, wide ? static_cast<const void*>(x.data()) : narrow.data(), tokens,
+                             columns);
   EXPECT_TRUE(made.ok()) << made.status().message();
   return std::move(*made);
 }

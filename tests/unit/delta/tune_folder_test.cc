@@ -188,6 +188,27 @@ TEST_F(TuneFolderTest, AnAdapterIsAddedToItsBase) {
   EXPECT_GT(run("llama", golden("lora/plain.gguf"), DType::kBF16)->lost, 0);
 }
 
+TEST_F(TuneFolderTest, TunedRowsAreTheSumRoundedOnce) {
+  const auto base = std::move(*Checkpoint::open(golden("models/llama")));
+  for (const char* path : {"variants/llama/finetune", "lora/plain.gguf",
+                           "variants/llama/llama-row-2.delta.safetensors"}) {
+    SCOPED_TRACE(path);
+    const auto tune = std::move(*open_tune(*base, golden(path)));
+    for (const auto& [name, tensor] : tune->tensors()) {
+      if (!tensor.as_delta) continue;
+      const int64_t rows = tensor.shape[0] - 3;
+      std::vector<uint16_t> before(static_cast<size_t>(rows * tensor.shape[1]));
+      std::vector<uint16_t> tuned(before.size());
+      std::vector<double> delta(before.size());
+      ASSERT_TRUE(base->read_rows_bf16(name, 3, rows, before.data()).ok());
+      ASSERT_TRUE(tune->delta_rows(name, 3, rows, before.data(), delta.data()).ok());
+      ASSERT_TRUE(tune->tuned_rows(*base, name, 3, rows, tuned.data()).ok());
+      for (size_t i = 0; i < tuned.size(); ++i)
+        ASSERT_EQ(tuned[i], f64_to_bf16(static_cast<double>(bf16_to_f32(before[i])) + delta[i]));
+    }
+  }
+}
+
 TEST_F(TuneFolderTest, ADamagedFileMakesNoFolder) {
   RawFile raw = testing::read_raw(golden("variants/awkward/awkward-row-1.delta.safetensors"));
   raw.tensors.begin()->second.bytes[0] ^= 1;
