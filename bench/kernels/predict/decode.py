@@ -1,12 +1,13 @@
 """How far the decode kernel is bound by device memory, from its loop's cycles.
 
 A turn of the loop is a chunk of 256 columns for a warp's 8 outputs: 4096 bytes of W and, for each group of rows with signs, 256
-bytes. What it costs is that of the dearest path through the loop's basic blocks (paths.py) with as many 1-bit products as rows
-have signs, and as many pieces of signs read, and copied, as there are groups (of one level). Memory at its full rate brings a quarter of a
+bytes for each level. What it costs is that of the dearest path through the loop's basic blocks (paths.py) with as many 1-bit
+products as rows have levels of signs, and as many pieces of signs read, and copied, as groups have. Memory at its full rate brings a quarter of a
 multiprocessor's bytes in `bytes / rate` cycles; the busiest pipe (or the issue slot) may take longer:
 share = memory cycles / max(memory cycles, busiest pipe's cycles). Latencies are taken to be hidden by what is under way.
 """
 import functools
+import typing
 
 import paths
 
@@ -14,8 +15,9 @@ import paths
 DEVICES = {"H100": (3.35e12, 132, 1.755e9), "H200": (4.8e12, 132, 1.755e9)}
 ROWS = (1, 2, 4, 8, 14, 16, 32)
 VARIANTS = (0, 1, 4, 14)
-# What is owed up to 16 rows: the share of memory's rate, and what each variant adds to the time without.
-SHARE, OF_A_VARIANT = 0.85, 0.10
+LEVELS = (1, 2)
+# What is owed up to 16 rows: the share of memory's rate, and what each level of a variant adds to the time without.
+SHARE, OF_A_LEVEL = 0.85, 0.10
 
 
 def is_product(i):
@@ -44,41 +46,55 @@ class Turns:
         turns, rest = divmod(32 if "_r32" in name else 16, counted)
         if rest != 0:
             raise SystemExit(f"{name}: {counted} products of the base in the hot loop")
-        return paths.dearest(kernel, loop, "sm_90a", (is_product, is_sign_copy, is_8_byte_load), turns)
+        # A piece that is copied is one that was read: two loads. Whoever has more has read without copying, at the end.
+        return paths.dearest(kernel, loop, "sm_90a", (is_product, is_sign_copy, is_8_byte_load), turns,
+                             lambda times: times[2] <= 2 * times[1] + 1)
 
-    def cycles(self, rows, variants):
-        """Of each pipe, for a turn with that many rows, all of variants with one level of signs, or none."""
-        name = f"deltad_linear_r{16 if rows <= 16 else 32}"
-        return self.paths(name + "_signs1")[rows, variants, 2 * variants] if variants else self.paths(name)[0, 0, 0]
+    def cycles(self, case):
+        """Of each pipe, for a turn with that many rows, all of variants, or none."""
+        name = f"deltad_linear_r{16 if case.rows <= 16 else 32}"
+        pieces = case.variants * case.levels
+        return self.paths(f"{name}_signs{case.levels}")[case.rows * case.levels, pieces, 2 * pieces] if pieces else self.paths(name)[0, 0, 0]
+
+    def time(self, device, case):
+        """In cycles."""
+        return max(case.memory_cycles(device), *self.cycles(case).values())
 
 
-def memory_cycles(device, variants):
-    rate, count, clock = DEVICES[device]
-    return (4096 + 256 * variants) / (rate / count / clock / 4)
+class Case(typing.NamedTuple):
+    rows: int
+    variants: int
+    levels: int
 
+    def bytes(self):
+        return 4096 + 256 * self.variants * self.levels
 
-def seconds(turns, device, rows, variants):
-    """In cycles, of a turn."""
-    return max(memory_cycles(device, variants), *turns.cycles(rows, variants).values())
+    def memory_cycles(self, device):
+        rate, count, clock = DEVICES[device]
+        return self.bytes() / (rate / count / clock / 4)
+
+    def without_variants(self):
+        return Case(self.rows, 0, 0)
 
 
 def cases():
-    return [(rows, variants) for rows in ROWS for variants in VARIANTS if variants <= rows]
+    return [Case(rows, variants, levels) for rows in ROWS for variants in VARIANTS if variants <= rows
+            for levels in (LEVELS if variants else (0,))]
 
 
 def table(kernels):
     turns = Turns(kernels)
-    head = ["rows", "variants", "bytes", "issue", "tensor", "busiest", "cycles"]
+    head = ["rows", "variants", "levels", "bytes", "issue", "tensor", "busiest", "cycles"]
     for device in DEVICES:
         head += [f"{device}: memory's cycles", "share of its rate", "time / without variants"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for rows, variants in cases():
-        busy = turns.cycles(rows, variants)
+    for case in cases():
+        busy = turns.cycles(case)
         pipe = max(busy, key=busy.get)
-        cells = [rows, variants, 4096 + 256 * variants, busy["issue"], f"{busy['tensor']:.0f}", pipe, f"{busy[pipe]:.0f}"]
+        cells = [case.rows, case.variants, case.levels or "", case.bytes(), busy["issue"], f"{busy['tensor']:.0f}", pipe, f"{busy[pipe]:.0f}"]
         for device in DEVICES:
-            memory, time = memory_cycles(device, variants), seconds(turns, device, rows, variants)
-            cells += [f"{memory:.0f}", f"{memory / time:.0%}", f"{time / seconds(turns, device, rows, 0):.3f}"]
+            memory, time = case.memory_cycles(device), turns.time(device, case)
+            cells += [f"{memory:.0f}", f"{memory / time:.0%}", f"{time / turns.time(device, case.without_variants()):.3f}"]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
 
@@ -86,14 +102,14 @@ def table(kernels):
 def shortfalls(kernels):
     """What is owed and not predicted, in words."""
     turns, found = Turns(kernels), []
-    for rows, variants in cases():
-        if rows > 16 or variants == 0:
+    for case in cases():
+        if case.rows > 16 or case.variants == 0:
             continue
         for device in DEVICES:
-            time = seconds(turns, device, rows, variants)
-            share, added = memory_cycles(device, variants) / time, time / seconds(turns, device, rows, 0) - 1
+            time = turns.time(device, case)
+            share, added = case.memory_cycles(device) / time, time / turns.time(device, case.without_variants()) - 1
             if share < SHARE:
-                found.append(f"{rows} rows of {variants} variants reach {share:.0%} of the {device}'s memory rate, not {SHARE:.0%}")
-            if added > OF_A_VARIANT * variants:
-                found.append(f"{rows} rows of {variants} variants take {added:.0%} longer on the {device} than without")
+                found.append(f"{case} reaches {share:.0%} of the {device}'s memory rate, not {SHARE:.0%}")
+            if added > OF_A_LEVEL * case.variants * case.levels:
+                found.append(f"{case} takes {added:.0%} longer on the {device} than without variants")
     return found

@@ -84,8 +84,9 @@ def in_order(blocks, head, inside):
     return order[::-1], back
 
 
-def dearest(kernel, loop, arch, marks, inner_turns=None):
-    """{(times of each mark on the path, …): {pipe: cycles}} for whole turns. marks: predicates of instructions."""
+def dearest(kernel, loop, arch, marks, inner_turns=None, wanted=lambda times: True):
+    """{(times of each mark on the path, …): {pipe: cycles}} for whole turns. marks: predicates of instructions. Paths that at the end
+    of a block are not `wanted` are dropped."""
     blocks = Blocks(kernel)
     head, tail, inside = of_loop(blocks, loop)
     order, back = in_order(blocks, head, inside)
@@ -104,8 +105,10 @@ def dearest(kernel, loop, arch, marks, inner_turns=None):
         own = {pipe: c * turns for pipe, c in sass.cycles_of(blocks.code(n), arch).items()}
         times = tuple(sum(mark(i) for i in blocks.code(n)) for mark in marks)
         here = {}
-        for key, cycles in at.get(n, {}).items():
-            here[tuple(a + b for a, b in zip(key, times))] = {p: cycles.get(p, 0) + own.get(p, 0) for p in set(cycles) | set(own)}
+        for before, cycles in at.get(n, {}).items():
+            key = tuple(a + b for a, b in zip(before, times))
+            if wanted(key):
+                here[key] = {p: cycles.get(p, 0) + own.get(p, 0) for p in set(cycles) | set(own)}
         at[n] = here
         for m in blocks.next[n]:
             if m == head or m not in inside or (n, m) in back:
