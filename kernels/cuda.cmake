@@ -12,6 +12,11 @@ if(NOT DELTAD_NVCC OR NOT DELTAD_PTXAS)
   return()
 endif()
 find_program(DELTAD_CCACHE ccache)
+# PTX names its source by its whole path (the tests' mutations read it there): what another checkout compiled is of no use.
+set(DELTAD_NVCC_LAUNCHER)
+if(DELTAD_CCACHE)
+  set(DELTAD_NVCC_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR= CCACHE_HASHDIR=true ${DELTAD_CCACHE})
+endif()
 set(DELTAD_CUDA_ARCHITECTURES sm_80 sm_90a sm_100)
 
 # deltad_cuda(TARGET FOLDER OUT): FOLDER/*.cu become OUT/ARCH/NAME.{ptx,cubin} and NAME.resources, ptxas's report of registers
@@ -29,7 +34,7 @@ function(deltad_cuda target folder out)
       add_custom_command(
         OUTPUT ${base}.ptx
         COMMAND ${CMAKE_COMMAND} -E make_directory ${out}/${arch}
-        COMMAND ${DELTAD_CCACHE} ${DELTAD_NVCC} -c -ptx -lineinfo -arch=${arch} -std=c++20 -O3 -I${CMAKE_SOURCE_DIR} -Werror all-warnings
+        COMMAND ${DELTAD_NVCC_LAUNCHER} ${DELTAD_NVCC} -c -ptx -lineinfo -arch=${arch} -std=c++20 -O3 -I${CMAKE_SOURCE_DIR} -Werror all-warnings
                 -MD -MF ${base}.d -MT ${base}.ptx -o ${base}.ptx ${source}
         DEPENDS ${source}
         DEPFILE ${base}.d

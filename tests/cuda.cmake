@@ -68,6 +68,11 @@ target_link_libraries(test_cuda_backend PRIVATE deltad_engine deltad_cuda_emulat
 gtest_discover_tests(test_cuda_backend PROPERTIES LABELS cuda TIMEOUT 300 DISCOVERY_TIMEOUT 60)
 add_executable(deltad_cuda_emulated_daemon ${CMAKE_SOURCE_DIR}/src/deltad/main.cc)
 target_link_libraries(deltad_cuda_emulated_daemon PRIVATE deltad_deltad_parts deltad_cuda_emulated)
+# The benchmark of the kernels, so that it works the first time it meets a card.
+add_executable(bench_cuda_emulated ${DELTAD_BENCH_CUDA})
+target_link_libraries(bench_cuda_emulated PRIVATE deltad_cuda_emulated)
+add_test(NAME cuda_bench COMMAND bench_cuda_emulated --quick)
+set_tests_properties(cuda_bench PROPERTIES LABELS cuda TIMEOUT 300)
 
 # The PTX that nvcc makes of the CUDA kernels, run by an interpreter (support/ptx). Its own tests compile small kernels.
 if(DELTAD_NVCC)

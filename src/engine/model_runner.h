@@ -16,8 +16,6 @@ class ModelRunner {
   virtual Result<Logits> forward(const Batch& batch, const KvView& kv,
                                  std::span<const VariantWeights* const> slots) = 0;
   virtual int32_t max_slots() const = 0;
-  // Not ok: no step will work any more. Any thread.
-  virtual Status health() const { return {}; }
   virtual size_t workspace_bytes() const { return 0; }  // memory beside weights and KV
   // Not ok: it has failed, for good, and so will every step. Any thread.
   virtual Status health() const { return {}; }

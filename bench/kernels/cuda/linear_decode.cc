@@ -134,7 +134,7 @@ void Matrix::run(int copy, int32_t rows, int32_t variants) {
   p.x_stride = columns_;
   p.out_stride = outputs_;
   p.rows = rows;
-  p.outputs = p.widest = outputs_;
+  p.outputs = outputs_;
   p.columns = columns_;
   p.splits = cuda::linear_decode_splits(outputs_, columns_);
   const cuda::LinearKernel kernel = cuda::linear_decode_kernel(rows, variants > 0 ? 1 : 0);
