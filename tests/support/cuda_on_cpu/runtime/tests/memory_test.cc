@@ -67,6 +67,20 @@ TEST_F(GpuTest, FreeingWhatIsInUseIsFound) {
   }
 }
 
+// Though neither has run.
+TEST_F(GpuTest, FreeingWhatPendingWorkNamesIsFound) {
+  const cudaStream_t a = stream();
+  void *x = nullptr, *y = nullptr;
+  ASSERT_CUDA(cudaMalloc(&x, 4));
+  ASSERT_CUDA(cudaMalloc(&y, 4));
+  int32_t* out = device_array(1);
+  ASSERT_CUDA(scale(static_cast<int32_t*>(x), out, 0, 1, 1, a));
+  ASSERT_CUDA(cudaMemsetAsync(y, 0, 4, a));
+  ASSERT_CUDA(cudaFree(x));
+  ASSERT_CUDA(cudaFree(y));
+  EXPECT_EQ(expected_faults(), (std::vector<FaultKind>{FaultKind::kFreed, FaultKind::kFreed}));
+}
+
 TEST_F(GpuTest, AKernelThatUsesFreedMemoryIsFound) {
   const cudaStream_t a = stream();
   int32_t *x = device_array(kCount), *y = device_array(kCount);
