@@ -195,6 +195,7 @@ void Memory::remove(Allocation& allocation, const CallSite& site) {
   }
   allocation.freed = true;
   allocation.freed_at = site;
+  allocation.shadow = {};
   global.set_access(allocation.base, emulator::Access::kForbidden);
   global.set_name(allocation.base, "allocation " + std::to_string(allocation.number) + " (freed)");
   std::byte* bytes = allocation.base + allocation.alias;

@@ -40,7 +40,7 @@ std::string run(const std::string& settings, const std::string& more = "") {
   std::remove(file.c_str());
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   const std::string command =
-      "DELTAD_EMULATED_GPU=devices=2,memory=1000" + settings +
+      "DELTAD_EMULATED_GPU=devices=2,memory=1000,idle_ms=0" + settings +
       " DELTAD_EMULATED_GPU_REPORT=" + file + " " + more + " " + self +
       " --gtest_also_run_disabled_tests --gtest_filter=EnvironmentChild.* > /dev/null";
   EXPECT_EQ(std::system(command.c_str()), 0);
