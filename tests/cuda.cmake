@@ -44,8 +44,7 @@ if(DELTAD_PYTHON3 AND EXISTS ${DELTAD_CUDA_INCLUDE}/nccl.h)
     list(POP_FRONT list name)
     list(TRANSFORM list PREPEND ${emulated}/)
     add_custom_command(OUTPUT ${listed}/toolkit_${name}.inc
-      COMMAND sh -c "python=$0 out=$1; shift; \"$python\" \"$@\" > \"$out\"" ${DELTAD_PYTHON3} ${listed}/toolkit_${name}.inc
-              ${runtime_tests}/toolkit_names.py ${list}
+      COMMAND ${DELTAD_PYTHON3} ${runtime_tests}/toolkit_names.py ${listed}/toolkit_${name}.inc ${list}
       DEPENDS ${runtime_tests}/toolkit_names.py ${list} VERBATIM)
   endforeach()
   set(lists ${listed}/toolkit_runtime.inc ${listed}/toolkit_libraries.inc)

@@ -141,6 +141,40 @@ TEST_F(GpuTest, CopiesBeyondAnAllocationAreFound) {
                                                        FaultKind::kBounds, FaultKind::kMisuse}));
 }
 
+TEST_F(GpuTest, CopiesOfRowsTouchNothingBetweenThem) {
+  for (const Options& options : all_orders()) {
+    start(options);
+    const cudaStream_t a = stream(), b = stream();
+    int32_t* source = pinned_array(6);
+    std::iota(source, source + 6, 0);
+    int32_t* x = device_array(12);
+    ASSERT_CUDA(cudaMemset(x, 0, 48));
+    ASSERT_CUDA(cudaDeviceSynchronize());
+    // Three rows of two into rows of four; beside them, on another stream, the other two.
+    ASSERT_CUDA(cudaMemcpy2DAsync(x, 16, source, 8, 8, 3, cudaMemcpyHostToDevice, a));
+    ASSERT_CUDA(cudaMemcpy2DAsync(x + 2, 16, source, 8, 8, 3, cudaMemcpyHostToDevice, b));
+    EXPECT_EQ(values(x, 12), (std::vector<int32_t>{0, 1, 0, 1, 2, 3, 2, 3, 4, 5, 4, 5}));
+  }
+  const cudaStream_t a = stream();
+  int32_t *x = device_array(4), *y = device_array(4);
+  EXPECT_EQ(cudaMemcpy2DAsync(x, 4, y, 8, 8, 2, cudaMemcpyDeviceToDevice, a),
+            cudaErrorInvalidValue);
+}
+
+TEST_F(GpuTest, PointersSayWhatTheyPointTo) {
+  const int32_t ordinary = 0;
+  const int32_t *device = device_array(2), *pinned = pinned_array(1);
+  cudaPointerAttributes says;
+  ASSERT_CUDA(cudaPointerGetAttributes(&says, device + 1));
+  EXPECT_EQ(says.type, cudaMemoryTypeDevice);
+  EXPECT_EQ(says.hostPointer, nullptr);
+  ASSERT_CUDA(cudaPointerGetAttributes(&says, pinned));
+  EXPECT_EQ(says.type, cudaMemoryTypeHost);
+  EXPECT_EQ(says.devicePointer, nullptr) << "not mapped";
+  ASSERT_CUDA(cudaPointerGetAttributes(&says, &ordinary));
+  EXPECT_EQ(says.type, cudaMemoryTypeUnregistered);
+}
+
 TEST_F(GpuTest, OrdinaryMemoryIsReadAtOnce) {
   for (const Options& options : all_orders()) {
     start(options);
