@@ -8,12 +8,12 @@ set_source_files_properties(${cuda_kernels} PROPERTIES LANGUAGE CXX)
 # The kernels as C++, by name; and the cases that the tests on the emulator and those of the PTX share.
 set(kernel_list ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/kernels.cc)
 add_library(deltad_cuda_kernels_on_cpu STATIC EXCLUDE_FROM_ALL ${kernel_list} ${cuda_kernels})
-target_link_libraries(deltad_cuda_kernels_on_cpu PUBLIC deltad_cuda_on_cpu deltad_kernels)
+target_link_libraries(deltad_cuda_kernels_on_cpu PUBLIC deltad_cuda_on_cpu)
 file(GLOB cases CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/*.cc)
 list(FILTER cases EXCLUDE REGEX "_test\\.cc$")
 list(REMOVE_ITEM cases ${kernel_list})
 add_library(deltad_cuda_cases STATIC EXCLUDE_FROM_ALL ${cases})
-target_link_libraries(deltad_cuda_cases PUBLIC deltad_cuda_kernels_on_cpu GTest::gtest)
+target_link_libraries(deltad_cuda_cases PUBLIC deltad_cuda_kernels_on_cpu deltad_kernels GTest::gtest)
 file(GLOB emulated CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/*_test.cc)
 add_executable(test_cuda_emulated ${emulated})
 target_link_libraries(test_cuda_emulated PRIVATE deltad_cuda_cases GTest::gmock GTest::gtest_main)
@@ -27,7 +27,7 @@ gtest_discover_tests(test_cuda_emulated PROPERTIES LABELS cuda TIMEOUT 300 DISCO
 file(GLOB runtime CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/support/cuda_on_cpu/runtime/*.cc)
 add_library(deltad_cuda_runtime_on_cpu STATIC EXCLUDE_FROM_ALL ${runtime})
 target_include_directories(deltad_cuda_runtime_on_cpu PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/support/cuda_on_cpu/runtime/include)
-target_link_libraries(deltad_cuda_runtime_on_cpu PUBLIC deltad_cuda_kernels_on_cpu deltad_tensor ${CMAKE_DL_LIBS})
+target_link_libraries(deltad_cuda_runtime_on_cpu PUBLIC deltad_cuda_kernels_on_cpu ${CMAKE_DL_LIBS})
 set(runtime_tests ${CMAKE_CURRENT_SOURCE_DIR}/support/cuda_on_cpu/runtime/tests)
 file(GLOB sources CONFIGURE_DEPENDS ${runtime_tests}/*.cc)
 list(FILTER sources EXCLUDE REGEX "/toolkit_[a-z]+\\.cc$")
@@ -44,8 +44,7 @@ if(DELTAD_PYTHON3 AND EXISTS ${DELTAD_CUDA_INCLUDE}/nccl.h)
     list(POP_FRONT list name)
     list(TRANSFORM list PREPEND ${emulated}/)
     add_custom_command(OUTPUT ${listed}/toolkit_${name}.inc
-      COMMAND sh -c "python=$0 out=$1; shift; \"$python\" \"$@\" > \"$out\"" ${DELTAD_PYTHON3} ${listed}/toolkit_${name}.inc
-              ${runtime_tests}/toolkit_names.py ${list}
+      COMMAND ${DELTAD_PYTHON3} ${runtime_tests}/toolkit_names.py ${listed}/toolkit_${name}.inc ${list}
       DEPENDS ${runtime_tests}/toolkit_names.py ${list} VERBATIM)
   endforeach()
   set(lists ${listed}/toolkit_runtime.inc ${listed}/toolkit_libraries.inc)

@@ -22,7 +22,8 @@ BufferMemory take_buffer(size_t bytes) {
 }
 
 GlobalMemory& GlobalMemory::instance() {
-  static GlobalMemory memory;
+  // Never destroyed, as emulated GPUs may work until the program ends.
+  static auto& memory = *new GlobalMemory;
   return memory;
 }
 

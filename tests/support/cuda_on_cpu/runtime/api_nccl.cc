@@ -56,8 +56,12 @@ std::shared_ptr<Collective> join(Gpu& gpu, ncclComm& comm, const CollectiveCall&
     found->ranks = static_cast<size_t>(ranks.count);
     found->call = call;
     found->thread = std::this_thread::get_id();
-    // Not found by itself: what it holds would never be freed.
-    found->run = [all = std::weak_ptr(found)](Gpu& g) { run_collective(g, *all.lock()); };
+    // Ranks may leave until it runs.
+    found->run = [weak = std::weak_ptr(comm.ranks), number](Gpu& g) {
+      const std::shared_ptr<Ranks> all = weak.lock();  // a rank that has not left owns it
+      run_collective(g, *all->open.at(number));
+      all->open.erase(number);
+    };
   } else if (found->thread == std::this_thread::get_id() && group_depth == 0) {
     gpu.fault(FaultKind::kMisuse,
               "one thread calls for several ranks without a group: " + operation->work->text());
@@ -74,9 +78,7 @@ std::shared_ptr<Collective> join(Gpu& gpu, ncclComm& comm, const CollectiveCall&
       gpu.fail(one.first->work->device, cudaErrorLaunchFailure);
     }
   }
-  const std::shared_ptr<RanksCollective> collective = found;
-  if (collective->by_rank.size() == collective->ranks) ranks.open.erase(number);
-  return collective;
+  return found;
 }
 
 ncclResult_t collect(Call& call, ncclComm_t comm, const CollectiveCall& what, const Part& part,
@@ -91,6 +93,7 @@ ncclResult_t collect(Call& call, ncclComm_t comm, const CollectiveCall& what, co
     if (element_bytes(what.type) == 0) return cudaErrorNotSupported;
     if (what.root < 0 || what.root >= comm->ranks->count) return cudaErrorInvalidValue;
     Work work = work_of(call, *in, WorkKind::kCollective);
+    work.uses = {part.send, part.receive};
     work.join = [=](Gpu& g, const OperationPtr& operation) -> std::shared_ptr<Collective> {
       if (g.handles.has_plain(comm)) return join(g, *comm, what, part, operation);
       g.fault(FaultKind::kMisuse, "its communicator is gone: " + operation->work->text());

@@ -147,12 +147,12 @@ TEST_F(Nccl, AWriteBesideACollectiveIsARace) {
     cudaStream_t other = nullptr;
     ASSERT_CUDA(cudaStreamSynchronize(rank.stream));
     ASSERT_CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
-    ASSERT_EQ(ncclAllReduce(rank.send, rank.receive, kRanks, ncclFloat32, ncclSum, rank.comm,
-                            rank.stream),
-              ncclSuccess);
     if (rank.rank == 2) {
       ASSERT_CUDA(cudaMemsetAsync(rank.send, 0, 4, other));
     }
+    ASSERT_EQ(ncclAllReduce(rank.send, rank.receive, kRanks, ncclFloat32, ncclSum, rank.comm,
+                            rank.stream),
+              ncclSuccess);
     ASSERT_CUDA(cudaStreamSynchronize(rank.stream));
     ASSERT_CUDA(cudaStreamSynchronize(other));
     ASSERT_CUDA(cudaStreamDestroy(other));

@@ -1,5 +1,7 @@
 // Streams and events: right programs give the same in every order, and what orders them is missed
 // where it is left out.
+#include <gmock/gmock.h>
+
 #include <numeric>
 
 #include "tests/support/cuda_on_cpu/runtime/tests/fixture.h"
@@ -101,6 +103,16 @@ TEST_F(GpuTest, AQuestionInALoopIsAnsweredInTheEnd) {
   }
 }
 
+// A stream that is destroyed ends its work first.
+TEST_F(GpuTest, WorkOfADestroyedStreamGoesOn) {
+  cudaStream_t gone = nullptr;
+  ASSERT_CUDA(cudaStreamCreateWithFlags(&gone, cudaStreamNonBlocking));
+  int32_t* x = device_array(1);
+  ASSERT_CUDA(cudaMemsetAsync(x, 1, 4, gone));
+  ASSERT_CUDA(cudaStreamDestroy(gone));
+  EXPECT_EQ(values(x, 1)[0], 0x01010101);
+}
+
 // A kernel on the other stream, without a wait.
 TEST_F(GpuTest, ARaceIsFoundWhicheverRunsFirst) {
   for (const Options& options : all_orders()) {
@@ -116,6 +128,25 @@ TEST_F(GpuTest, ARaceIsFoundWhicheverRunsFirst) {
     EXPECT_EQ(expected_faults(), (std::vector<FaultKind>{FaultKind::kRace, FaultKind::kRace}))
         << report();
   }
+}
+
+// Of two fills that nothing orders, which is the last one follows from the seed.
+TEST_F(GpuTest, ASeedRepeatsItsOrder) {
+  std::vector<int32_t> results[2];
+  for (auto& result : results) {
+    for (uint32_t seed = 1; seed <= 16; ++seed) {
+      start({.order = Order::kRandom, .seed = seed});
+      const cudaStream_t a = stream(), b = stream();
+      int32_t* x = device_array(1);
+      ASSERT_CUDA(cudaMemsetAsync(x, 1, 4, a));
+      ASSERT_CUDA(cudaMemsetAsync(x, 2, 4, b));
+      result.push_back(values(x, 1)[0]);
+    }
+  }
+  EXPECT_EQ(expected_faults(), std::vector<FaultKind>{FaultKind::kRace});
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_THAT(results[0], testing::Contains(0x01010101));
+  EXPECT_THAT(results[0], testing::Contains(0x02020202));
 }
 
 TEST_F(GpuTest, BytesSideBySideAreNoRace) {

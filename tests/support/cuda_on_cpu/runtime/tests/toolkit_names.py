@@ -1,4 +1,4 @@
-"""Lists what emulated headers declare, for toolkit_test.cc: toolkit_names.py HEADER… > FILE.
+"""Lists what emulated headers declare, for toolkit_test.cc: toolkit_names.py FILE HEADER…
 
 VALUE(name): an enumerator or a macro; FUNCTION(name); FIELD(struct, name); SIZE(type).
 """
@@ -29,4 +29,4 @@ def names(headers):
                 yield f"FIELD({alias or tag}, {field})"
 
 
-print("\n".join(names(sys.argv[1:])))
+pathlib.Path(sys.argv[1]).write_text("".join(f"{name}\n" for name in names(sys.argv[2:])))
