@@ -66,7 +66,7 @@ KernelRegistry all() {
 }  // namespace
 
 KernelRegistry& KernelRegistry::instance() {
-  static KernelRegistry registry = all();
+  static auto& registry = *new KernelRegistry(all());  // never destroyed: see GlobalMemory
   return registry;
 }
 

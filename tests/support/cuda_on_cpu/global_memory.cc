@@ -3,7 +3,8 @@
 namespace deltad::emulator {
 
 GlobalMemory& GlobalMemory::instance() {
-  static GlobalMemory memory;
+  // Never destroyed, as emulated GPUs may work until the program ends.
+  static auto& memory = *new GlobalMemory;
   return memory;
 }
 

@@ -17,7 +17,7 @@ std::string Site::text() const {
 }
 
 SiteTable& SiteTable::instance() {
-  static SiteTable table;
+  static auto& table = *new SiteTable;  // never destroyed: see GlobalMemory
   return table;
 }
 

@@ -94,6 +94,7 @@ cudaError_t copy(Call& call, Gpu& gpu, const Side& to, const Side& from, const S
     call.misuse(cudaSuccess, "an asynchronous copy of memory that is not pinned");
   }
   Work work = work_of(call, *stream, WorkKind::kCopy);
+  work.uses = {to.base, from.base};
   work.prepare = [=](Gpu& g, Operation& operation) {
     if (from_place == Place::kPinned) hand_over_pinned(g, operation, from, shape, false);
     if (to_place == Place::kPinned) hand_over_pinned(g, operation, to, shape, true);
@@ -119,6 +120,7 @@ cudaError_t fill(Call& call, Gpu& gpu, void* address, int value, size_t count,
   }
   if (!gpu.memory.valid(call.name(), call.site(), address, count)) return cudaErrorInvalidValue;
   Work work = work_of(call, *stream, WorkKind::kCopy);
+  work.uses = {address};
   work.run = [=](Gpu& g, Operation& operation) {
     std::byte* bytes = g.memory.touch(operation, address, count, true);
     if (bytes != nullptr) std::memset(bytes, value, count);

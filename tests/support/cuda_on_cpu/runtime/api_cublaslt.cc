@@ -348,6 +348,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t lightHandle, cublasLtMatmulDesc_t
       return call.misuse(cudaErrorInvalidValue, "too small a workspace for the algorithm");
     }
     Work work = work_of(call, *in, WorkKind::kKernel);
+    work.uses = {A, B, C, D, workspace};
     work.run = [product](Gpu& g, Operation& operation) { product.run(g, operation); };
     return hand_over(gpu, *in, std::move(work));
   }));

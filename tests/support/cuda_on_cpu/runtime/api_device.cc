@@ -14,7 +14,7 @@ bool is_device(const Gpu& gpu, int device) { return device >= 0 && device < gpu.
 
 void wait_for_device(Gpu& gpu, int device) {
   // Graphs' branches end in a stream too, so the streams' ends are all there is.
-  gpu.handles.for_each<CUstream_st>([&](CUstream_st& stream) {
+  gpu.handles.for_each_ever<CUstream_st>([&](CUstream_st& stream) {
     if (stream.device == device) wait_for(gpu, stream.last);
   });
   wait_for(gpu, gpu.devices[static_cast<size_t>(device)].null_stream->last);

@@ -50,6 +50,17 @@ std::string wrong(const CUkern_st& kernel, const cudaLaunchConfig_t& config) {
   return "";
 }
 
+// Addresses of known memory among the parameters.
+std::vector<const void*> pointers_in(Gpu& gpu, const std::byte* params, size_t bytes) {
+  std::vector<const void*> all;
+  for (size_t i = 0; i + sizeof(void*) <= bytes; i += sizeof(void*)) {
+    const void* value;
+    std::memcpy(&value, params + i, sizeof value);
+    if (gpu.memory.find(value) != nullptr) all.push_back(value);
+  }
+  return all;
+}
+
 void run_kernel(Gpu& gpu, Operation& operation, const emulator::Kernel& kernel,
                 const deltad::cuda::Launch& shape, const std::vector<std::byte>& params) {
   gpu.memory.show_to(operation.work->device);
@@ -167,6 +178,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
         {config->blockDim.x, config->blockDim.y, config->blockDim.z},
         static_cast<uint32_t>(config->dynamicSmemBytes)};
     const auto* bytes = static_cast<const std::byte*>(args[0]);
+    work.uses = pointers_in(gpu, bytes, kernel->kernel->params_bytes);
     work.run = [shape, kernel = kernel->kernel,
                 params = std::vector<std::byte>(bytes, bytes + kernel->kernel->params_bytes)](
                    Gpu& g, Operation& operation) {

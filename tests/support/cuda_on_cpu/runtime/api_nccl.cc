@@ -91,6 +91,7 @@ ncclResult_t collect(Call& call, ncclComm_t comm, const CollectiveCall& what, co
     if (element_bytes(what.type) == 0) return cudaErrorNotSupported;
     if (what.root < 0 || what.root >= comm->ranks->count) return cudaErrorInvalidValue;
     Work work = work_of(call, *in, WorkKind::kCollective);
+    work.uses = {part.send, part.receive};
     work.join = [=](Gpu& g, const OperationPtr& operation) -> std::shared_ptr<Collective> {
       if (g.handles.has_plain(comm)) return join(g, *comm, what, part, operation);
       g.fault(FaultKind::kMisuse, "its communicator is gone: " + operation->work->text());

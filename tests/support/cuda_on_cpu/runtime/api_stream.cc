@@ -66,7 +66,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  EMULATED_CALL(cudaStreamQuery);
+  EMULATED_CALL(cudaStreamQuery, CallKind::kOrders);
   return call.make([&](Gpu& gpu) -> cudaError_t {
     const CUstream_st* found = stream_of(call, gpu, stream);
     if (found == nullptr) return cudaErrorInvalidResourceHandle;
@@ -167,7 +167,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  EMULATED_CALL(cudaEventQuery);
+  EMULATED_CALL(cudaEventQuery, CallKind::kOrders);
   return call.make([&](Gpu& gpu) -> cudaError_t {
     const CUevent_st* found = event_of(call, gpu, event);
     if (found == nullptr) return cudaErrorInvalidResourceHandle;

@@ -59,13 +59,16 @@ cudaError_t Call::device_error() const {
 
 cudaError_t Call::begin() {
   const size_t number = gpu_.calls.size();
-  gpu_.calls.push_back({name_, site_.key()});
+  const auto [site, added] =
+      gpu_.sites.try_emplace(site_, static_cast<uint32_t>(gpu_.sites.size()));
+  if (added) gpu_.site_keys.push_back(site_.key());
+  gpu_.calls.emplace_back(name_, site->second);
   gpu_.schedule.at_call();
   if (Schedule::on_driver_thread()) {
     return misuse(cudaErrorNotPermitted, "a host function calls the runtime");
   }
   if (kind_ == CallKind::kOrders) {
-    const std::string key = gpu_.calls.back().site;
+    const std::string& key = gpu_.site_keys[site->second];
     const auto same = [&](const SyncSite& site) { return site.key == key; };
     if (std::none_of(gpu_.sync_sites.begin(), gpu_.sync_sites.end(), same)) {
       gpu_.sync_sites.push_back({key, name_});

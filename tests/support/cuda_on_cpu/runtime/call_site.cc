@@ -84,8 +84,9 @@ CallSite CallSite::of(const void* return_address, const void* frame, size_t coun
 }
 
 std::string CallSite::text() const {
-  static std::mutex mutex;
-  static std::map<uintptr_t, std::string> known;
+  // Never destroyed: a report is written when the program ends.
+  static auto& mutex = *new std::mutex;
+  static auto& known = *new std::map<uintptr_t, std::string>;
   const std::lock_guard lock(mutex);
   std::string all;
   for (const uintptr_t frame : frames) {

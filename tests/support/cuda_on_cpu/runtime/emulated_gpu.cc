@@ -49,7 +49,9 @@ size_t call_count() {
 
 std::vector<CallRecord> calls() {
   const MutexLock lock(gpu().mutex);
-  return gpu().calls;
+  std::vector<CallRecord> all;
+  for (const auto& [name, site] : gpu().calls) all.push_back({name, gpu().site_keys[site]});
+  return all;
 }
 
 void inject(const Failure& failure) {

@@ -22,6 +22,10 @@ void write_lines(std::ostream& out, const char* what, const std::string& lines) 
 }
 
 void write_report() {
+  {
+    const MutexLock lock(gpu().mutex);
+    gpu().schedule.drain();  // what nobody waited for may be wrong too
+  }
   std::ofstream out(std::getenv("DELTAD_EMULATED_GPU_REPORT"));
   write_lines(out, "found", report());
   write_lines(out, "leak", leaks());

@@ -21,6 +21,11 @@ Gpu::Gpu(const Options& o)
 
 Gpu::~Gpu() { schedule.stop(); }
 
+void Gpu::fault(FaultKind kind, std::string what) {
+  constexpr size_t kMost = 1000;  // one mistake in a loop
+  if (faults.size() < kMost) faults.push_back({kind, std::move(what)});
+}
+
 void Gpu::fail(int device, cudaError_t error) {
   cudaError_t& sticky = devices[static_cast<size_t>(device)].error;
   if (sticky == cudaSuccess) sticky = error;

@@ -30,7 +30,7 @@ class Gpu {
   explicit Gpu(const Options& options);
   ~Gpu();
 
-  void fault(FaultKind kind, std::string what) { faults.push_back({kind, std::move(what)}); }
+  void fault(FaultKind kind, std::string what);
   void fail(int device, cudaError_t error);  // sticks, unless one does already
 
   const Options options;
@@ -44,7 +44,10 @@ class Gpu {
   Schedule schedule;
   Handles handles;
 
-  std::vector<CallRecord> calls;
+  // Calls so far: the name, and the site's place among `site_keys`.
+  std::vector<std::pair<const char*, uint32_t>> calls;
+  std::map<CallSite, uint32_t> sites;
+  std::vector<std::string> site_keys;
   std::vector<Failure> failures;
   std::vector<SyncSite> sync_sites;
   std::set<std::string> off;                  // sites

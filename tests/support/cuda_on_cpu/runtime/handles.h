@@ -89,12 +89,16 @@ class Handles {
     const auto found = table<T>().find(handle);
     return found == table<T>().end() || found->second->destroyed ? nullptr : found->second.get();
   }
-  // All that were not destroyed.
+  // Destroyed ones too: a stream's work goes on.
+  template <class T, class Act>
+  void for_each_ever(Act act) {
+    for (const auto& [address, handle] : table<T>()) act(*handle);
+  }
   template <class T, class Act>
   void for_each(Act act) {
-    for (const auto& [address, handle] : table<T>()) {
-      if (!handle->destroyed) act(*handle);
-    }
+    for_each_ever<T>([&](T& handle) {
+      if (!handle.destroyed) act(handle);
+    });
   }
   // Objects of libraries, which are plain memory: only that they are there.
   void add_plain(const void* object, const char* kind, const CallSite& site) {

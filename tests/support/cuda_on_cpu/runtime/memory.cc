@@ -128,14 +128,13 @@ bool Memory::overlaps(const void* address, size_t bytes) const {
 
 Allocation* Memory::to_free(void* base, MemoryKind kind, const CallSite& site) {
   Allocation* allocation = find(base);
-  const std::string here = " at " + site.text();
   if (allocation == nullptr || allocation->base != base || allocation->kind != kind) {
-    gpu_.fault(FaultKind::kFreed, "frees what is no such allocation" + here +
+    gpu_.fault(FaultKind::kFreed, "frees what is no such allocation at " + site.text() +
                                       (allocation ? ": inside " + allocation->text() : ""));
     return nullptr;
   }
   if (allocation->freed || allocation->leaving) {
-    gpu_.fault(FaultKind::kFreed, "frees twice" + here + ": " + allocation->text());
+    gpu_.fault(FaultKind::kFreed, "frees twice at " + site.text() + ": " + allocation->text());
     return nullptr;
   }
   return allocation;
@@ -169,6 +168,11 @@ void Memory::check_unused(const Allocation& allocation, const CallSite& site, co
   std::string user;
   if (const auto use = allocation.shadow.unknown(known)) user = use->other.work->text();
   if (user.empty() && allocation.watch) user = allocation.watch->in_use(known);
+  for (const auto& pending : gpu_.schedule.pending()) {
+    for (const void* address : pending->work->uses) {
+      if (user.empty() && find(address) == &allocation) user = pending->work->text();
+    }
+  }
   if (user.empty()) return;
   gpu_.fault(FaultKind::kFreed, "frees at " + site.text() + " what may still be in use by " + user +
                                     ": " + allocation.text());
@@ -191,6 +195,7 @@ void Memory::remove(Allocation& allocation, const CallSite& site) {
   }
   allocation.freed = true;
   allocation.freed_at = site;
+  allocation.shadow = {};
   global.set_access(allocation.base, emulator::Access::kForbidden);
   global.set_name(allocation.base, "allocation " + std::to_string(allocation.number) + " (freed)");
   std::byte* bytes = allocation.base + allocation.alias;
@@ -206,17 +211,11 @@ bool Memory::valid(const char* call, const CallSite& site, const void* address, 
   if (allocation == nullptr || bytes == 0) return true;  // ordinary memory
   const auto offset =
       static_cast<size_t>(static_cast<const std::byte*>(address) - allocation->base);
-  const std::string what = std::string(call) + " at " + site.text() + " of " +
-                           bytes_text({offset, offset + bytes}) + " of " + allocation->text();
-  if (allocation->freed) {
-    gpu_.fault(FaultKind::kFreed, what);
-    return false;
-  }
-  if (offset + bytes > allocation->bytes) {
-    gpu_.fault(FaultKind::kBounds, what);
-    return false;
-  }
-  return true;
+  if (!allocation->freed && offset + bytes <= allocation->bytes) return true;
+  gpu_.fault(allocation->freed ? FaultKind::kFreed : FaultKind::kBounds,
+             std::string(call) + " at " + site.text() + " of " +
+                 bytes_text({offset, offset + bytes}) + " of " + allocation->text());
+  return false;
 }
 
 void Memory::note(const Operation& operation, Allocation& allocation, emulator::Interval bytes,

@@ -27,7 +27,8 @@ struct Work {
   std::string stream;  // in words
   CallSite site;
   int device = 0;
-  bool overlaps = false;  // a kernel that may start before the one before it has ended
+  bool overlaps = false;               // a kernel that may start before the one before it has ended
+  std::vector<const void*> uses = {};  // addresses that the call itself names
   std::function<void(Gpu&, Operation&)> prepare = {};  // when the host hands it over
   std::function<void(Gpu&, Operation&)> run = {};
   std::function<void()> host = {};  // run instead, without the lock, on the driver's thread

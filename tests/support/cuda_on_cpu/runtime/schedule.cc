@@ -44,12 +44,14 @@ OperationPtr Schedule::add(std::shared_ptr<const Work> work, Timeline timeline,
   if (operation->work->prepare) operation->work->prepare(gpu_, *operation);
   pending_.push_back(operation);
   if (operation->work->host || gpu_.options.idle_ms > 0) start_driver();
-  if (gpu_.options.order == Order::kEager) {
-    while (step({pending_.begin(), pending_.end()})) {
-    }
-  }
+  if (gpu_.options.order == Order::kEager) drain();
   gpu_.changed.notify_all();
   return operation;
+}
+
+void Schedule::drain() {
+  while (step({pending_.begin(), pending_.end()})) {
+  }
 }
 
 void Schedule::drop_out(Operation& operation) {
@@ -162,10 +164,7 @@ void Schedule::run(const OperationPtr& operation) {
 
 void Schedule::at_call() {
   last_call_ = std::chrono::steady_clock::now();
-  if (gpu_.options.order == Order::kEager) {
-    while (step({pending_.begin(), pending_.end()})) {
-    }
-  }
+  if (gpu_.options.order == Order::kEager) drain();
   if (gpu_.options.order != Order::kRandom) return;
   while (random_() % 3 == 0 && step({pending_.begin(), pending_.end()})) {
   }

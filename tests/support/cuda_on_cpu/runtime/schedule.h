@@ -35,6 +35,8 @@ class Schedule {
   // Gives up the lock while others must act. Comes back early if the operation's device breaks.
   void wait_for(const OperationPtr& target);
 
+  // Runs all that can run.
+  void drain();
   const std::deque<OperationPtr>& pending() const { return pending_; }
   // Ends the driver's thread: what is pending never runs.
   void stop();

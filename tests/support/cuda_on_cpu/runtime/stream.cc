@@ -48,7 +48,7 @@ cudaError_t hand_over(Gpu& gpu, CUstream_st& stream, Work work, std::vector<Oper
   // The null stream waits for all streams that are not said to be apart, and they for it.
   const auto& null_stream = gpu.devices[static_cast<size_t>(stream.device)].null_stream;
   if (&stream == null_stream.get()) {
-    gpu.handles.for_each<CUstream_st>([&](CUstream_st& other) {
+    gpu.handles.for_each_ever<CUstream_st>([&](CUstream_st& other) {
       const bool blocks = other.device == stream.device && !(other.flags & cudaStreamNonBlocking);
       if (blocks) add(other.last);
     });

@@ -101,6 +101,16 @@ TEST_F(GpuTest, AQuestionInALoopIsAnsweredInTheEnd) {
   }
 }
 
+// A stream that is destroyed ends its work first.
+TEST_F(GpuTest, WorkOfADestroyedStreamGoesOn) {
+  cudaStream_t gone = nullptr;
+  ASSERT_CUDA(cudaStreamCreateWithFlags(&gone, cudaStreamNonBlocking));
+  int32_t* x = device_array(1);
+  ASSERT_CUDA(cudaMemsetAsync(x, 1, 4, gone));
+  ASSERT_CUDA(cudaStreamDestroy(gone));
+  EXPECT_EQ(values(x, 1)[0], 0x01010101);
+}
+
 // A kernel on the other stream, without a wait.
 TEST_F(GpuTest, ARaceIsFoundWhicheverRunsFirst) {
   for (const Options& options : all_orders()) {
