@@ -87,6 +87,8 @@ if(DELTAD_NVCC)
 
   # What the machine code says (docs/kernels_predicted.md). The page holds for the compiler that it names.
   if(DELTAD_PYTHON3)
+    add_test(NAME cuda_prediction_tool COMMAND ${DELTAD_PYTHON3} ${CMAKE_SOURCE_DIR}/bench/kernels/predict/paths_test.py)
+    set_tests_properties(cuda_prediction_tool PROPERTIES LABELS cuda)
     set(predict ${DELTAD_PYTHON3} ${CMAKE_SOURCE_DIR}/bench/kernels/predict/predict.py)
     add_test(NAME cuda_spills COMMAND ${predict} spills ${CMAKE_BINARY_DIR}/cuda)
     set_tests_properties(cuda_spills PROPERTIES LABELS cuda)

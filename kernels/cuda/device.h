@@ -11,6 +11,8 @@
 #define DELTAD_DEVICE __device__ __forceinline__
 #define DELTAD_UNROLL _Pragma("unroll")
 #define DELTAD_ROLLED _Pragma("unroll 1")
+#define DELTAD_PRAGMA(text) _Pragma(#text)
+#define DELTAD_UNROLL_BY(n) DELTAD_PRAGMA(unroll(n))
 
 namespace deltad::cuda {
 
@@ -66,6 +68,7 @@ DELTAD_DEVICE bool in_bounds(bool condition) { return condition; }
 #define DELTAD_DEVICE inline
 #define DELTAD_UNROLL
 #define DELTAD_ROLLED
+#define DELTAD_UNROLL_BY(n)
 
 #endif
 

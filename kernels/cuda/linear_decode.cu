@@ -7,82 +7,135 @@
 namespace deltad::cuda {
 namespace {
 
+// Sums of rows' bit planes with signs. A lane has planes g and g + 8 of two outputs for each row
+// and level: four sums in the tensor core's own accumulators, or where registers are short two,
+// into which the planes are folded by their weights chunk by chunk.
+template <int kRows, int kLevels>
+class SignSums {
+ public:
+  DELTAD_DEVICE explicit SignSums(int32_t group)
+      : low_weight_(1 << group), high_weight_(group == 7 ? -32768 : 256 << group) {}
+
+  DELTAD_DEVICE void add(int row, int level, const uint4& planes, uint2 signs) {
+    const uint32_t a[4] = {planes.x, planes.y, planes.z, planes.w}, b[2] = {signs.x, signs.y};
+    int32_t(&sum)[kKept] = sums_[row][level];
+    if constexpr (kFolds) {
+      int32_t d[4] = {};
+      mma_m16n8k256_and(d, a, b);
+      sum[0] += d[0] * low_weight_ + d[2] * high_weight_;
+      sum[1] += d[1] * low_weight_ + d[3] * high_weight_;
+    } else {
+      mma_m16n8k256_and(sum, a, b);
+    }
+  }
+  // This lane's part of the sum of output 2t + i; the other lanes of the column have 14 planes.
+  DELTAD_DEVICE int32_t of(int row, int level, int i) const {
+    const int32_t(&sum)[kKept] = sums_[row][level];
+    if constexpr (kFolds) return sum[i];
+    return sum[i] * low_weight_ + sum[kKept - 2 + i] * high_weight_;
+  }
+
+ private:
+  static constexpr bool kFolds = kRows * kLevels > 32;
+  static constexpr int kKept = kFolds ? 2 : 4;
+
+  const int32_t low_weight_, high_weight_;  // two's complement: that of plane 15 is negative
+  int32_t sums_[kRows][kLevels][kKept] = {};
+};
+
 // kRows: of a block, 16 or 32. kLevels: the most levels of signs that a row may have.
 template <int kRows, int kLevels>
 DELTAD_DEVICE void linear_decode(const LinearParams& p) {
   constexpr int kTiles = kRows / 16;                  // of rows
   constexpr int kSignRows = kLevels > 0 ? kRows : 1;  // rows that have sign sums
   constexpr int kSignLevels = kLevels > 0 ? kLevels : 1;
-  Block<kRows, kLevels> block(p);
+  using Of = Block<kRows, kLevels>;
+  Of block(p);
+  if (block.rows == 0) return;
   const int32_t lane = block.lane, group = lane / 4, pair = lane % 4;
-  Stream<kRows, kLevels> stream(p, block);
+  BaseStream<kRows, kLevels> stream(block);
 
-  // The first pieces are of the base: they set out before the rows are looked at, or the kernel
-  // before has ended.
-  for (int i = 0; i < kChunkSteps - 1; ++i) stream.copy();
+  // The first half of the pieces that set out at once does so before the rows are looked at, or the
+  // kernel before has ended, unless those decide what is read; then come the first chunk's
+  // activations, which are waited for.
+  constexpr int kHalf = Of::kRing / 2 - 1;
+  if (p.dense == nullptr) {
+    for (int i = 0; i < kHalf; ++i) stream.start(i, true);
+  }
   wait_for_previous_kernel();
   RowBits<kLevels> bits{};
-  if (kLevels > 0) {
-    bits = block.look_at_rows(p);
-    stream.set_items(bits.items);
+  if (kLevels > 0 || p.dense != nullptr) bits = block.look_at_rows(p);
+  if (p.dense != nullptr) {
+    if (!bits.any) return;
+    for (int i = 0; i < kHalf; ++i) stream.start(i, true);
   }
-  block.copy_activations(p, bits, block.chunk0);
-  if (in_bounds(block.chunk0 + 1 < block.chunk1)) block.copy_activations(p, bits, block.chunk0 + 1);
-  for (int i = kChunkSteps - 1; i < kLinearRing - 1; ++i) stream.copy();
-  cp_async_wait<kLinearRing - 1 - kChunkSteps>();
+  Activations<kRows, kLevels> activations(p, block, bits);
+  SignStream<kRows, kLevels> sign_stream(block, bits.items);
+  activations.copy(0);
+  for (int i = kHalf; i < Of::kRing - 1; ++i) {
+    stream.start(i, i < kChunkSteps || in_bounds(block.chunk0 + 1 < block.chunk1));
+  }
+  constexpr int kSignPieces = kLevels > 0 ? kLinearSignRing - 1 : 0;
+  for (int i = 0; i < kSignPieces; ++i) sign_stream.copy();
+  cp_async_wait<kHalf + kSignPieces>();
 
   float base[kTiles][4] = {};
-  int32_t signs[kSignRows][kSignLevels][2] = {};
-  const int32_t low_weight = 1 << group;
-  const int32_t high_weight = group == 7 ? -32768 : 256 << group;  // two's complement
-  for (int32_t chunk = block.chunk0; chunk < block.chunk1; ++chunk) {
-    // By its last piece of a chunk a thread's copies of the next chunk's activations have come: at
-    // least two chunks of pieces were started after them.
+  SignSums<kSignRows, kSignLevels> signs(group);
+  // ldmatrix: lane l gives row l % 16, columns 8 (l / 16) … of 16 columns. Where those lie in two
+  // steps: a multiple of 8 units more does not meet the swizzle, nor do 16 rows.
+  int32_t unit[4];
+  DELTAD_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    unit[i] = lane % 16 * Of::kStageRow + ((2 * i + lane / 16) ^ lane % 8);
+  }
+  int32_t turn = 0;
+  for (int32_t chunk = block.chunk0; chunk < block.chunk1; ++chunk, ++turn) {
+    // This chunk's activations have come for those who copied them.
     __syncthreads();
-    if (in_bounds(chunk + 2 < block.chunk1)) block.copy_activations(p, bits, chunk + 2);
-    const Shared<uint4> x = block.x + chunk % kLinearStages * block.kStage;
-    const Shared<uint4> planes = block.planes + chunk % kLinearStages * block.kStage;
+    if (in_bounds(chunk + 1 < block.chunk1)) activations.copy((turn + 1) % kLinearStages);
     if (!block.active) {
-      for (int i = 0; i < stream.pieces(); ++i) stream.copy();
-      cp_async_wait<kLinearRing - 1>();
+      cp_async_commit();
+      cp_async_wait<0>();
       continue;
     }
-    DELTAD_UNROLL
+    const int32_t stage = turn % kLinearStages * Of::kStage;
+    const Shared<uint4> x = block.x + stage;
+    const bool refills = in_bounds(chunk + stream.kDepth < block.chunk1);
+    DELTAD_UNROLL_BY(stream.kUnrolledSteps)
     for (int step = 0; step < kChunkSteps; ++step) {
-      const uint4 w = stream.next_base();
+      // The first step refills a slot of the chunk before.
+      const bool there =
+          step > 0 ? refills : stream.kDepth == 1 || in_bounds(chunk + 1 < block.chunk1);
+      const uint4 w = stream.next(turn, step, there);
       const uint32_t first[2] = {w.x, w.y}, second[2] = {w.z, w.w};
       DELTAD_UNROLL
       for (int t = 0; t < kTiles; ++t) {
-        // Lane l: row l % 16, columns 8 (l / 16) … of the first 16 columns of the step.
-        const int32_t row = 16 * t + lane % 16, unit = 4 * step + lane / 16;
+        const int32_t at = 16 * t * Of::kStageRow + step / 2 * 8;
         uint32_t a[4];
-        ldmatrix_x4(a, x + (row * block.kStageRow + (unit ^ row % 8)));
+        ldmatrix_x4(a, x + unit[step % 2 * 2] + at);
         mma_m16n8k16_bf16(base[t], a, first);
-        ldmatrix_x4(a, x + (row * block.kStageRow + ((unit + 2) ^ row % 8)));
+        ldmatrix_x4(a, x + unit[step % 2 * 2 + 1] + at);
         mma_m16n8k16_bf16(base[t], a, second);
       }
     }
-    if (kLevels == 0) continue;
-    uint2 s[kSignLevels] = {};
-    DELTAD_UNROLL
-    for (int row = 0; row < kSignRows; ++row) {
-      if (bits.begins(row)) {
-        DELTAD_UNROLL
-        for (int l = 0; l < kSignLevels; ++l) {
-          if (bits.has(row, l)) s[l] = stream.next_signs();
-        }
-      }
-      if (!bits.has(row, 0)) continue;
-      const uint4 q = load_shared(planes + (row * block.kStageRow + lane));
-      const uint32_t a[4] = {q.x, q.y, q.z, q.w};
+    stream.end_chunk();
+    if constexpr (kLevels > 0) {
+      const Shared<uint4> planes = block.planes + (stage + lane);
+      uint2 s[kSignLevels] = {};
       DELTAD_UNROLL
-      for (int l = 0; l < kSignLevels; ++l) {
-        if (l > 0 && !bits.has(row, l)) continue;
-        const uint32_t b[2] = {s[l].x, s[l].y};
-        int32_t d[4] = {};
-        mma_m16n8k256_and(d, a, b);
-        signs[row][l][0] += d[0] * low_weight + d[2] * high_weight;
-        signs[row][l][1] += d[1] * low_weight + d[3] * high_weight;
+      for (int row = 0; row < kRows; ++row) {
+        if (!bits.has(row, 0)) continue;
+        if (bits.begins(row)) {
+          DELTAD_UNROLL
+          for (int l = 0; l < kLevels; ++l) {
+            if (l == 0 || bits.has(row, l)) s[l] = sign_stream.next(row * kLevels + l);
+          }
+        }
+        const uint4 q = load_shared(planes + row * Of::kStageRow);
+        DELTAD_UNROLL
+        for (int l = 0; l < kLevels; ++l) {
+          if (l == 0 || bits.has(row, l)) signs.add(row, l, q, s[l]);
+        }
       }
     }
   }
@@ -107,7 +160,7 @@ DELTAD_DEVICE void linear_decode(const LinearParams& p) {
     for (int row = 0; row < (kLevels > 0 ? kSignRows : 0); ++row) {
       DELTAD_UNROLL
       for (int l = 0; l < kSignLevels; ++l) {
-        int32_t(&sum)[2] = signs[row][l];  // of two planes; the other lanes of the column have 14
+        int32_t sum[2] = {signs.of(row, l, 0), signs.of(row, l, 1)};
         for (int flip = 4; flip < 32; flip *= 2) {
           sum[0] += __shfl_xor_sync(kAllLanes, sum[0], flip);
           sum[1] += __shfl_xor_sync(kAllLanes, sum[1], flip);
@@ -120,13 +173,14 @@ DELTAD_DEVICE void linear_decode(const LinearParams& p) {
     }
   }
   __syncthreads();
-  Finish<kRows, kLevels>{p, block, base_sums, sign_sums}.run();
+  const bool rotates = p.epilogue == LinearEpilogue::kRotary;
+  const int32_t together = rotates ? linear_head_blocks(p.rope.head_dim) : 1;
+  Finish<kRows, kLevels>{p, block, base_sums, sign_sums, together}.run();
 }
 
 }  // namespace
 
-// The second number: blocks on a multiprocessor that registers must leave room for. Shared memory
-// holds two of 16 rows on sm_90.
+// The second number: blocks on a multiprocessor that registers must leave room for.
 extern "C" {
 
 __global__ void __launch_bounds__(kLinearThreads, 2) deltad_linear_r16(LinearParams p) {

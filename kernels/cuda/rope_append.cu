@@ -1,19 +1,9 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/rope_append.h"
+#include "kernels/cuda/rotary.h"
 
 namespace deltad::cuda {
 namespace {
-
-struct RotatedPairs {
-  float4 low, high;  // of four pairs
-};
-
-// a·cos − b·sin, b·cos + a·sin.
-DELTAD_DEVICE void rotate(float& a, float& b, float cosine, float sine) {
-  const float low = __fmaf_rn(-b, sine, __fmul_rn(a, cosine));
-  b = __fmaf_rn(a, sine, __fmul_rn(b, cosine));
-  a = low;
-}
 
 // Rotates pairs i … i+3 of a head in place.
 DELTAD_DEVICE RotatedPairs rotate_pairs(float* head, const float* angles, int32_t half, int32_t i) {
@@ -21,31 +11,10 @@ DELTAD_DEVICE RotatedPairs rotate_pairs(float* head, const float* angles, int32_
   auto* high = reinterpret_cast<float4*>(head + half + i);
   const float4 c = load_global(reinterpret_cast<const float4*>(angles + i));
   const float4 s = load_global(reinterpret_cast<const float4*>(angles + half + i));
-  RotatedPairs r = {load_global(low), load_global(high)};
-  rotate(r.low.x, r.high.x, c.x, s.x);
-  rotate(r.low.y, r.high.y, c.y, s.y);
-  rotate(r.low.z, r.high.z, c.z, s.z);
-  rotate(r.low.w, r.high.w, c.w, s.w);
+  const RotatedPairs r = rotate({load_global(low), load_global(high)}, c, s);
   store_global(low, r.low);
   store_global(high, r.high);
   return r;
-}
-
-// Dimensions dim … dim+3 of a key.
-DELTAD_DEVICE void append_key(uint16_t* part, int32_t token, int32_t dim, float4 k) {
-  store_global(reinterpret_cast<uint2*>(part + key_index(token, dim)),
-               make_uint2(pack_bf16x2(k.x, k.y), pack_bf16x2(k.z, k.w)));
-}
-
-// The same of a value: positions lie side by side, so its dimensions do not.
-DELTAD_DEVICE void append_value(uint16_t* part, int32_t token, int32_t dim, int32_t padded_dim,
-                                float4 v) {
-  const float of[4] = {v.x, v.y, v.z, v.w};
-  DELTAD_UNROLL
-  for (int32_t i = 0; i < 4; ++i) {
-    store_global(part + value_index(token, dim + i, padded_dim),
-                 static_cast<uint16_t>(pack_bf16x2(of[i], 0)));
-  }
 }
 
 }  // namespace

@@ -5,7 +5,8 @@
   predict.py table BUILD/cuda --nvdisasm X  a table of every kernel: registers, shared memory, occupancy, and how long each pipe
                                             is busy with one turn of the hot loop, all of its branches taken;
                                             then how far the decode kernel is bound by device memory
-  predict.py check BUILD/cuda FILE --nvdisasm X  fails if FILE does not hold those tables
+  predict.py check BUILD/cuda FILE --nvdisasm X  fails if FILE does not hold those tables, or the decode kernel
+                                                 falls short of what it owes (decode.py)
 """
 import argparse
 import pathlib
@@ -49,7 +50,7 @@ def table(folder, nvdisasm):
             disassembled[cubin] = {k.name: k for k in sass.disassemble(nvdisasm, cubin)}
         lines.append("| " + " | ".join(map(str, row(folder, r, disassembled[cubin]))) + " |")
     hopper = disassembled[pathlib.Path(folder) / "sm_90a" / "linear_decode.cubin"]
-    return "\n".join(lines) + "\n\n" + decode.table(hopper)
+    return "\n".join(lines) + "\n\n" + decode.table(hopper), decode.shortfalls(hopper)
 
 
 def main():
@@ -64,7 +65,7 @@ def main():
         for r in spills:
             print(f"{r.kernel} for {r.arch} spills: {r.spilled} bytes stored and loaded, {r.registers} registers")
         return 1 if spills else 0
-    text = table(args.folder, args.nvdisasm)
+    text, shortfalls = table(args.folder, args.nvdisasm)
     if args.command == "table":
         print(text)
         return 0
@@ -74,7 +75,9 @@ def main():
     missing = [line for line in text.splitlines() if line not in held]
     for line in missing:
         print(f"not in {args.file}: {line}")
-    return 1 if missing else 0
+    for shortfall in shortfalls:
+        print(shortfall)
+    return 1 if missing or shortfalls else 0
 
 
 if __name__ == "__main__":

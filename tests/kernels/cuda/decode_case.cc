@@ -38,51 +38,89 @@ int32_t WeightShape::output_of(size_t part, int32_t row) const {
 
 DecodeCase::DecodeCase(WeightShape shape, uint32_t seed, Launcher launcher)
     : shape_(std::move(shape)), launcher_(std::move(launcher)), random_(seed) {
-  std::normal_distribution<float> normal(0, 0.025f);  // mean |W| 0.02
-  tiles_ = std::make_unique<DeviceBuffer<uint16_t>>(
-      "w", static_cast<size_t>(8 * base_tiles_size(shape_.outputs(), shape_.columns)),
-      Access::kWrite);
-  for (size_t p = 0; p < shape_.part_rows.size(); ++p) {
-    std::vector<uint16_t> w(static_cast<size_t>(shape_.part_rows[p] * shape_.columns));
-    for (uint16_t& v : w) v = f32_to_bf16(normal(random_));
-    const DeviceBuffer<uint16_t> in("part", w);
-    const RepackBaseParams params = {in.data(), tiles_->data(), shape_.part_rows[p], shape_.columns,
-                                     shape_.place(p)};
-    const Report report = launch(kRepackBaseKernel, repack_base_launch(params), params, {});
-    EXPECT_TRUE(report.ok()) << report.text();
-    parts_.push_back(std::move(w));
-  }
-  tiles_->set_access(Access::kRead);
+  std::vector<std::vector<uint16_t>> parts;
+  for (int32_t rows : shape_.part_rows) parts.push_back(random_part(rows));
+  base_ = make_weight(shape_, std::move(parts));
 }
 
-int32_t DecodeCase::add_variant(int32_t levels, double alpha, bool one_alpha) {
-  const auto outputs = static_cast<size_t>(shape_.outputs());
-  const auto row_bytes = static_cast<size_t>((shape_.columns + 7) / 8);
+std::vector<uint16_t> DecodeCase::random_part(int32_t rows) {
+  std::normal_distribution<float> normal(0, 0.025f);  // mean |W| 0.02
+  std::vector<uint16_t> w(static_cast<size_t>(rows * shape_.columns));
+  for (uint16_t& v : w) v = f32_to_bf16(normal(random_));
+  return w;
+}
+
+DecodeCase::Weight DecodeCase::make_weight(const WeightShape& shape,
+                                           std::vector<std::vector<uint16_t>> parts) {
+  Weight weight = {shape, std::move(parts), nullptr};
+  weight.tiles = std::make_unique<DeviceBuffer<uint16_t>>(
+      "w", static_cast<size_t>(8 * base_tiles_size(shape.outputs(), shape.columns)),
+      Access::kWrite);
+  for (size_t p = 0; p < shape.part_rows.size(); ++p) {
+    const DeviceBuffer<uint16_t> in("part", weight.parts[p]);
+    const RepackBaseParams params = {in.data(), weight.tiles->data(), shape.part_rows[p],
+                                     shape.columns, shape.place(p)};
+    const Report report = launch(kRepackBaseKernel, repack_base_launch(params), params, {});
+    EXPECT_TRUE(report.ok()) << report.text();
+  }
+  weight.tiles->set_access(Access::kRead);
+  return weight;
+}
+
+int32_t DecodeCase::add_dense(int32_t rows, int32_t levels, double alpha) {
+  const WeightShape shape = {{rows}, shape_.columns, shape_.interleaved};
+  const int32_t slot = add_variant(shape, levels, alpha, false);
+  variants_.back().dense = std::make_unique<Weight>(make_weight(shape, {random_part(rows)}));
+  return slot;
+}
+
+int32_t DecodeCase::replace_parts(const std::vector<bool>& replaced, int32_t levels, double alpha) {
+  const int32_t slot = add_variant(shape_, levels, alpha, false);
+  std::vector<std::vector<uint16_t>> parts = base_.parts;
+  for (size_t p = 0; p < parts.size(); ++p) {
+    if (replaced[p]) parts[p] = random_part(shape_.part_rows[p]);
+  }
+  variants_.back().dense = std::make_unique<Weight>(make_weight(shape_, std::move(parts)));
+  return slot;
+}
+
+int32_t DecodeCase::widest(const std::vector<RowGroup>& groups) const {
+  int32_t most = shape_.outputs();
+  for (const RowGroup& group : groups) {
+    most = std::max(most, weight_of(group.slot).shape.outputs());
+  }
+  return most;
+}
+
+int32_t DecodeCase::add_variant(const WeightShape& shape, int32_t levels, double alpha,
+                                bool one_alpha) {
+  const auto outputs = static_cast<size_t>(shape.outputs());
+  const auto row_bytes = static_cast<size_t>((shape.columns + 7) / 8);
   std::uniform_real_distribution<double> factor(0.5, 1.5);
   std::vector<Level> variant(static_cast<size_t>(levels));
   for (Level& level : variant) {
     std::vector<float> fused(outputs, NAN);  // the padding is nobody's
     level.tiles = std::make_unique<DeviceBuffer<uint2>>(
-        "signs", static_cast<size_t>(sign_tiles_size(shape_.outputs(), shape_.columns)),
+        "signs", static_cast<size_t>(sign_tiles_size(shape.outputs(), shape.columns)),
         Access::kWrite);
-    for (size_t p = 0; p < shape_.part_rows.size(); ++p) {
-      const auto rows = static_cast<size_t>(shape_.part_rows[p]);
+    for (size_t p = 0; p < shape.part_rows.size(); ++p) {
+      const auto rows = static_cast<size_t>(shape.part_rows[p]);
       std::vector<int8_t> signs;
       std::vector<uint8_t> bits(rows * row_bytes, 0);
       std::vector<float> alphas;
       for (size_t r = 0; r < rows; ++r) {
-        for (size_t c = 0; c < static_cast<size_t>(shape_.columns); ++c) {
+        for (size_t c = 0; c < static_cast<size_t>(shape.columns); ++c) {
           const bool plus = random_() % 2 == 1;
           signs.push_back(plus ? 1 : -1);
           if (plus) bits[r * row_bytes + c / 8] |= static_cast<uint8_t>(1u << (c % 8));
         }
         const double own = one_alpha ? alpha : alpha * factor(random_);
         alphas.push_back(static_cast<float>(own));
-        fused[static_cast<size_t>(shape_.output_of(p, static_cast<int32_t>(r)))] = alphas.back();
+        fused[static_cast<size_t>(shape.output_of(p, static_cast<int32_t>(r)))] = alphas.back();
       }
       const DeviceBuffer<uint8_t> in("sign part", bits);
-      const RepackSignsParams params = {in.data(), level.tiles->data(), shape_.part_rows[p],
-                                        shape_.columns, shape_.place(p)};
+      const RepackSignsParams params = {in.data(), level.tiles->data(), shape.part_rows[p],
+                                        shape.columns, shape.place(p)};
       const Report report = launch(kRepackSignsKernel, repack_signs_launch(params), params, {});
       EXPECT_TRUE(report.ok()) << report.text();
       level.signs.push_back(std::move(signs));
@@ -93,7 +131,7 @@ int32_t DecodeCase::add_variant(int32_t levels, double alpha, bool one_alpha) {
     level.device_alpha = std::make_unique<DeviceBuffer<float>>("alpha", fused);
     alpha /= 3;  // the next level's residual is smaller
   }
-  variants_.push_back(std::move(variant));
+  variants_.push_back({std::move(variant), nullptr});
   return static_cast<int32_t>(variants_.size()) - 1;
 }
 
@@ -112,7 +150,7 @@ std::vector<float> DecodeCase::random_rows(int32_t m) {
 
 DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<RowGroup>& groups,
                                 const Call& call) {
-  const int32_t m = groups.back().end_row, columns = shape_.columns, outputs = shape_.outputs();
+  const int32_t m = groups.back().end_row, columns = shape_.columns, outputs = widest(groups);
   const auto rows = static_cast<size_t>(m);
   Run run;
   emulator::Options options = call.options;
@@ -132,23 +170,34 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
   RowGroups table{};
   for (const RowGroup& group : groups) {
     table.group[table.count++] = group;
-    if (group.slot >= 0) {
-      levels =
-          std::max(levels, static_cast<int32_t>(variants_[static_cast<size_t>(group.slot)].size()));
+    if (group.slot < 0) continue;
+    levels = std::max(levels, static_cast<int32_t>(variant(group.slot)->levels.size()));
+  }
+  const LinearKernel kernel = linear_decode_kernel(m, levels);
+  int32_t dense_tiles = 0;
+  for (const RowGroup& group : groups) {
+    if (group.slot >= 0 && variant(group.slot)->dense) {
+      dense_tiles += row_tiles(group.end_row - group.first_row, kernel.block_rows);
     }
   }
   const DeviceBuffer<RowGroups> group_buffer("groups", std::vector<RowGroups>{table},
                                              Access::kFresh);
   std::vector<SignSlot> slot_values;
-  for (const auto& variant : variants_) {
+  std::vector<DenseSlot> dense_values;
+  for (const Variant& variant : variants_) {
     SignSlot slot{};
-    for (size_t l = 0; l < variant.size(); ++l) {
-      slot.signs[l] = variant[l].tiles->data();
-      slot.alpha[l] = variant[l].device_alpha->data();
+    for (size_t l = 0; l < variant.levels.size(); ++l) {
+      slot.signs[l] = variant.levels[l].tiles->data();
+      slot.alpha[l] = variant.levels[l].device_alpha->data();
     }
     slot_values.push_back(slot);
+    dense_values.push_back({});
+    if (variant.dense) {
+      dense_values.back() = {variant.dense->tiles->data(), variant.dense->shape.outputs()};
+    }
   }
   const DeviceBuffer<SignSlot> slots("slots", slot_values, Access::kFresh);
+  const DeviceBuffer<DenseSlot> dense("dense", dense_values, Access::kFresh);
 
   const DeviceBuffer<uint4> planes("planes", static_cast<size_t>(planes_size(m, columns)),
                                    Access::kWrite);
@@ -161,22 +210,26 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
     if (!run.report.ok()) return run;
   }
 
-  const LinearKernel kernel = linear_decode_kernel(m, levels);
   const bool gated = call.epilogue == LinearEpilogue::kSiluGate;
+  const bool rotary = call.epilogue == LinearEpilogue::kRotary;
   const size_t width = static_cast<size_t>(gated ? outputs / 2 : outputs);
-  const int32_t splits = call.splits > 0 ? call.splits : linear_decode_splits(outputs, columns);
+  const int32_t splits =
+      call.splits > 0 ? call.splits : linear_decode_splits(shape_.outputs(), columns);
   const auto parts = static_cast<size_t>(splits) * rows * static_cast<size_t>(outputs);
-  const DeviceBuffer<float> out("out", gated ? 0 : rows * width, Access::kWrite);
+  const DeviceBuffer<float> out("out", gated || rotary ? 0 : rows * width, Access::kWrite);
   const DeviceBuffer<uint16_t> gated_out("gated out", gated ? rows * width : 0, Access::kWrite);
   if (call.initial != nullptr) std::copy(call.initial->begin(), call.initial->end(), out.data());
-  const DeviceBuffer<float> base_parts("base parts", splits > 1 ? parts : 0, Access::kMessage);
+  const bool leaves_parts = splits > 1 || (rotary && linear_head_blocks(call.rope->head_dim) > 1);
+  const DeviceBuffer<float> base_parts("base parts", leaves_parts ? parts : 0, Access::kMessage);
   const DeviceBuffer<int32_t> sign_parts(
-      "sign parts", splits > 1 ? parts * static_cast<size_t>(kernel.levels) : 0, Access::kMessage);
+      "sign parts", leaves_parts ? parts * static_cast<size_t>(kernel.levels) : 0,
+      Access::kMessage);
 
   LinearParams p{};
   p.x = x_buffer.data();
-  p.w = tiles_->data();
+  p.w = base_.tiles->data();
   p.slots = slots.data();
+  p.dense = dense_tiles > 0 ? dense.data() : nullptr;
   p.planes = planes.data();
   p.plane_scale = scale.data();
   p.plane_sum = sum.data();
@@ -187,10 +240,13 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
   p.x_stride = stride;
   p.out_stride = static_cast<int64_t>(width);
   p.rows = m;
-  p.outputs = outputs;
+  p.outputs = shape_.outputs();
+  p.dense_outputs = dense_tiles > 0 ? outputs : 0;
+  p.dense_tiles = dense_tiles + call.spare_tiles;
   p.columns = columns;
   p.splits = splits;
   p.epilogue = call.epilogue;
+  if (rotary) p.rope = *call.rope;
   const Launch shape = linear_decode_launch(p, kernel);
   const DeviceBuffer<int32_t> arrivals(
       "arrivals", std::vector<int32_t>(shape.grid.x * shape.grid.y, 0), Access::kMessage);
@@ -209,7 +265,8 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
 }
 
 DecodeCase::Expected DecodeCase::expected(const float* x, int32_t slot) const {
-  const auto outputs = static_cast<size_t>(shape_.outputs());
+  const Weight& weight = weight_of(slot);
+  const auto outputs = static_cast<size_t>(weight.shape.outputs());
   const int64_t columns = shape_.columns;
   const double u = std::ldexp(1, -24);
   // A sum of `columns` exact products in fp32, then the splits' and the levels' additions, in any
@@ -230,19 +287,19 @@ DecodeCase::Expected DecodeCase::expected(const float* x, int32_t slot) const {
   all.y.assign(outputs, 0.0);
   all.error.assign(outputs, 0.0);
   all.delta.assign(outputs, 0.0);
-  for (size_t p = 0; p < parts_.size(); ++p) {
-    const int64_t rows = shape_.part_rows[p];
-    std::vector<uint16_t> magnitude = parts_[p];
+  for (size_t p = 0; p < weight.parts.size(); ++p) {
+    const int64_t rows = weight.shape.part_rows[p];
+    std::vector<uint16_t> magnitude = weight.parts[p];
     for (uint16_t& v : magnitude) v &= 0x7fff;
     std::vector<float> x_magnitude(x, x + columns);
     for (float& v : x_magnitude) v = std::abs(v);
-    const std::vector<double> y = ref::product(parts_[p].data(), x, rows, columns);
+    const std::vector<double> y = ref::product(weight.parts[p].data(), x, rows, columns);
     const std::vector<double> size =
         ref::product(magnitude.data(), x_magnitude.data(), rows, columns);
     std::vector<double> delta(y.size(), 0.0), delta_error(y.size(), 0.0);
     if (slot >= 0) {
       std::vector<ref::SignLevel> levels;
-      for (const Level& level : variants_[static_cast<size_t>(slot)]) {
+      for (const Level& level : variant(slot)->levels) {
         levels.push_back({level.signs[p].data(), level.alpha[p].data()});
         for (size_t r = 0; r < y.size(); ++r) {
           // 16-bit integers, then the conversion, two products and an addition.
@@ -252,7 +309,7 @@ DecodeCase::Expected DecodeCase::expected(const float* x, int32_t slot) const {
       delta = ref::sign_product(levels, x, rows, columns);
     }
     for (size_t r = 0; r < y.size(); ++r) {
-      const auto at = static_cast<size_t>(shape_.output_of(p, static_cast<int32_t>(r)));
+      const auto at = static_cast<size_t>(weight.shape.output_of(p, static_cast<int32_t>(r)));
       all.y[at] = y[r] + delta[r];
       all.delta[at] = delta[r];
       all.error[at] = gamma * size[r] + delta_error[r] + 2 * u * std::abs(all.y[at]);

@@ -32,13 +32,20 @@ class DecodeCase {
   // α is about `alpha` (the mean |W| is 0.02), one a row or, with `one_alpha`, one for all; the
   // second level's is a third. Returns the slot; a variant without levels does nothing to this
   // weight.
-  int32_t add_variant(int32_t levels, double alpha, bool one_alpha = false);
+  int32_t add_variant(int32_t levels, double alpha, bool one_alpha = false) {
+    return add_variant(shape_, levels, alpha, one_alpha);
+  }
+  // A variant with a weight instead of the base's: of a weight of one part, `rows` rows; of
+  // several, with those parts replaced that `replaced` says, the others being the base's. With
+  // signs on top.
+  int32_t add_dense(int32_t rows, int32_t levels = 0, double alpha = 0);
+  int32_t replace_parts(const std::vector<bool>& replaced, int32_t levels = 0, double alpha = 0);
   // [m, columns], values that bf16 can hold; some rows with outliers.
   std::vector<float> random_rows(int32_t m);
 
   struct Run {
     emulator::Report report;  // with the faults of all kernels of the run
-    std::vector<float> out;   // [m, outputs], or [m, outputs / 2] gated
+    std::vector<float> out;   // [m, width], or [m, width / 2] gated; width: of the widest in use
   };
   // Rows of x in groups, from the first on; out starts as `initial` or as poison. levels: the most
   // of a row's variant if not told; splits: as the shape says if not told.
@@ -46,6 +53,8 @@ class DecodeCase {
     LinearEpilogue epilogue = LinearEpilogue::kStore;
     const std::vector<float>* initial = nullptr;
     int32_t splits = 0;
+    int32_t spare_tiles = 0;  // of rows, launched for dense weights beyond those that there are
+    const RopeAppendParams* rope = nullptr;  // with kRotary; Run::out is empty then
     emulator::Options options = {};
   };
   Run run(const std::vector<float>& x, const std::vector<RowGroup>& groups, const Call& call);
@@ -54,7 +63,7 @@ class DecodeCase {
   }
 
   // What the oracle says of a row before the epilogue, and how far from it fp32 and 16-bit integers
-  // may be: [outputs], 0 in the padding.
+  // may be: [the row's outputs], 0 in the padding.
   struct Expected {
     std::vector<double> y, error;
     std::vector<double> delta;  // the variant's part of y
@@ -62,9 +71,11 @@ class DecodeCase {
   Expected expected(const float* x, int32_t slot) const;
 
   const WeightShape& shape() const { return shape_; }
+  // Of the base and all weights in its place.
+  int32_t widest(const std::vector<RowGroup>& groups) const;
   // Row-major data of a part, and the fused tiles made of it.
-  const std::vector<uint16_t>& part(size_t p) const { return parts_[p]; }
-  const emulator::DeviceBuffer<uint16_t>& tiles() const { return *tiles_; }
+  const std::vector<uint16_t>& part(size_t p) const { return base_.parts[p]; }
+  const emulator::DeviceBuffer<uint16_t>& tiles() const { return *base_.tiles; }
 
  private:
   struct Level {
@@ -73,6 +84,26 @@ class DecodeCase {
     std::unique_ptr<emulator::DeviceBuffer<uint2>> tiles;
     std::unique_ptr<emulator::DeviceBuffer<float>> device_alpha;
   };
+
+  struct Weight {
+    WeightShape shape;
+    std::vector<std::vector<uint16_t>> parts;  // row-major
+    std::unique_ptr<emulator::DeviceBuffer<uint16_t>> tiles;
+  };
+  struct Variant {
+    std::vector<Level> levels;
+    std::unique_ptr<Weight> dense;
+  };
+
+  std::vector<uint16_t> random_part(int32_t rows);
+  Weight make_weight(const WeightShape& shape, std::vector<std::vector<uint16_t>> parts);
+  int32_t add_variant(const WeightShape& shape, int32_t levels, double alpha, bool one_alpha);
+  const Variant* variant(int32_t slot) const {
+    return slot < 0 ? nullptr : &variants_[static_cast<size_t>(slot)];
+  }
+  const Weight& weight_of(int32_t slot) const {
+    return slot >= 0 && variant(slot)->dense ? *variant(slot)->dense : base_;
+  }
 
   template <class Params>
   emulator::Report launch(const char* kernel, const Launch& shape, const Params& params,
@@ -83,9 +114,8 @@ class DecodeCase {
   const WeightShape shape_;
   const Launcher launcher_;
   std::mt19937 random_;
-  std::vector<std::vector<uint16_t>> parts_;
-  std::unique_ptr<emulator::DeviceBuffer<uint16_t>> tiles_;
-  std::vector<std::vector<Level>> variants_;
+  Weight base_;
+  std::vector<Variant> variants_;
 };
 
 // Groups over m rows: sizes drawn at random, slots from `slots` in rising order, −1 first.

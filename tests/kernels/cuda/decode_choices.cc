@@ -41,7 +41,7 @@ void expect_oracle(const DecodeCase& c, const std::vector<float>& x,
                    const std::vector<RowGroup>& groups, const DecodeCase::Call& call,
                    const std::vector<float>& out) {
   const bool gated = call.epilogue == LinearEpilogue::kSiluGate;
-  const int32_t m = groups.back().end_row, outputs = c.shape().outputs();
+  const int32_t m = groups.back().end_row, outputs = c.widest(groups);
   const int32_t width = gated ? outputs / 2 : outputs;
   const double u = std::ldexp(1, -24);
   ASSERT_EQ(out.size(), static_cast<size_t>(m * width));
@@ -51,6 +51,15 @@ void expect_oracle(const DecodeCase& c, const std::vector<float>& x,
     for (int32_t o = 0; o < width; ++o) {
       const auto at = static_cast<size_t>(row * width + o);
       double y, error;
+      if (static_cast<size_t>(gated ? 2 * o : o) >= want.y.size()) {
+        // Beyond the row's own outputs: as it was.
+        if (call.initial != nullptr) {
+          ASSERT_EQ(out[at], (*call.initial)[at]) << "row " << row << " output " << o;
+        } else {
+          ASSERT_TRUE(std::isnan(out[at])) << "row " << row << " output " << o;
+        }
+        continue;
+      }
       if (gated) {
         const auto gate = static_cast<size_t>(o / 16 * 32 + o % 16), up = gate + 16;
         const double silu = ref::silu(want.y[gate]);

@@ -11,6 +11,7 @@
 
 #include "tests/kernels/cuda/decode_case.h"
 #include "tests/kernels/cuda/decode_choices.h"
+#include "tests/kernels/cuda/linear_rotary_case.h"
 #include "tests/kernels/cuda/mutations.h"
 
 namespace deltad::cuda {
@@ -154,6 +155,70 @@ TEST(LinearDecodeEpilogue, GatesWithSilu) {
   }
 }
 
+// Heads of variants: larger than the base's, smaller, with signs on top; a fused weight of which a
+// part is replaced.
+TEST(LinearDecodeDense, GoesThroughItsOwnWeight) {
+  DecodeCase c({{40}, 1100});
+  const int32_t large = c.add_dense(150), small = c.add_dense(16, 2, 2e-3);
+  const int32_t signs = c.add_variant(1, 2e-3), none = c.add_variant(0, 0);
+  const std::vector<RowGroup> groups = {{0, 2, -1},      {2, 4, large},  {4, 5, signs},
+                                        {5, 8, small},   {8, 9, none},   {9, 29, large},
+                                        {29, 30, signs}, {30, 33, small}};
+  const std::vector<float> x = c.random_rows(33);
+  std::mt19937 random(4);
+  std::normal_distribution<float> normal;
+  std::vector<float> residual(static_cast<size_t>(33 * c.widest(groups)));
+  for (float& v : residual) v = normal(random);
+  for (int32_t splits : {1, 3}) {
+    DecodeCase::Call call = {.splits = splits, .spare_tiles = 2};
+    const DecodeCase::Run run = c.run(x, groups, call);
+    ASSERT_TRUE(run.report.ok()) << run.report.text();
+    expect_oracle(c, x, groups, call, run.out);
+    call.epilogue = LinearEpilogue::kAddResidual;
+    call.initial = &residual;
+    const DecodeCase::Run added = c.run(x, groups, call);
+    ASSERT_TRUE(added.report.ok()) << added.report.text();
+    expect_oracle(c, x, groups, call, added.out);
+  }
+}
+
+TEST(LinearDecodeDense, ReplacesAPartOfAFusedWeight) {
+  DecodeCase c({{40, 40}, 520, true});
+  const int32_t up = c.replace_parts({false, true}), gate = c.replace_parts({true, false}, 1, 1e-3);
+  const std::vector<float> x = c.random_rows(7);
+  const std::vector<RowGroup> groups = {{0, 1, -1}, {1, 4, up}, {4, 7, gate}};
+  const DecodeCase::Call call = {.epilogue = LinearEpilogue::kSiluGate};
+  const DecodeCase::Run run = c.run(x, groups, call);
+  ASSERT_TRUE(run.report.ok()) << run.report.text();
+  expect_oracle(c, x, groups, call, run.out);
+}
+
+// Neither are the bits of other rows touched, nor do others touch those of these.
+TEST(LinearDecodeDense, HasTheSameBitsForEveryNeighbour) {
+  Middle m;
+  const int32_t dense = m.c.replace_parts({true}, 1, 2e-4);
+  const int32_t rows = 40;
+  const std::vector<float> x = m.c.random_rows(rows);
+  const std::vector<RowGroup> groups = {
+      {0, 3, -1}, {3, 9, dense}, {9, 12, m.a}, {12, 31, dense}, {31, 40, -1}};
+  const std::vector<RowGroup> without = {{0, 9, -1}, {9, 12, m.a}, {12, 40, -1}};
+  const auto columns = static_cast<ptrdiff_t>(m.c.shape().columns);
+  const auto outputs = static_cast<ptrdiff_t>(m.c.shape().outputs());
+  const DecodeCase::Run all = m.c.run(x, groups), base = m.c.run(x, without);
+  const DecodeCase::Run alone =
+      m.c.run({x.begin() + 12 * columns, x.begin() + 31 * columns}, {{0, 19, dense}});
+  for (const DecodeCase::Run* run : {&all, &base, &alone}) {
+    ASSERT_TRUE(run->report.ok()) << run->report.text();
+  }
+  const auto row = [&](const DecodeCase::Run& run, ptrdiff_t r) {
+    return run.out.begin() + r * outputs;
+  };
+  EXPECT_TRUE(std::equal(row(all, 0), row(all, 3), row(base, 0)));
+  EXPECT_TRUE(std::equal(row(all, 9), row(all, 12), row(base, 9)));
+  EXPECT_TRUE(std::equal(row(all, 12), row(all, 31), row(alone, 0)));
+  EXPECT_TRUE(std::equal(row(all, 31), row(all, 40), row(base, 31)));
+}
+
 // ‖(y − Wx) − αSx‖ ≤ 5 % of ‖αSx‖ is what every path owes at α = 1 % of mean |W|; 16-bit integers
 // keep three more digits, and W never meets α before fp32.
 TEST(LinearDecodeDelta, IsKeptWhateverItsSize) {
@@ -181,9 +246,13 @@ TEST(LinearDecodeDelta, IsKeptWhateverItsSize) {
 TEST(LinearDecodeSites, AllMatter) {
   Middle m;
   DecodeCase gated({{40, 40}, 520, true}), narrow({{16}, 250});
-  DecodeCase four({{16}, 1100});
-  const int32_t v = gated.add_variant(1, 1e-3), w = narrow.add_variant(1, 1e-3);
+  DecodeCase four({{16}, 1100}), headed({{40}, 1100});
+  const int32_t large = headed.add_dense(80), small = headed.add_dense(16, 1, 2e-3);
+  const int32_t v = gated.add_variant(1, 1e-3), w = narrow.add_variant(2, 1e-3);
   const int32_t e = four.add_variant(4, 1e-3), f = four.add_variant(3, 1e-3);
+  // More pieces of signs a chunk than their ring holds.
+  std::vector<RowGroup> single = {{0, 1, -1}};
+  for (int32_t r = 1; r < 17; ++r) single.push_back({r, r + 1, r % 2 == 0 ? e : f});
   struct Batch {
     DecodeCase& c;
     std::vector<float> x;
@@ -200,21 +269,43 @@ TEST(LinearDecodeSites, AllMatter) {
       {m.c, m.c.random_rows(2), {{0, 2, -1}}, LinearEpilogue::kStore},
       {gated, gated.random_rows(3), {{0, 1, -1}, {1, 3, v}}, LinearEpilogue::kSiluGate},
       // Two blocks of 16 rows, four levels.
-      {four, four.random_rows(17), {{0, 1, -1}, {1, 16, f}, {16, 17, e}}, LinearEpilogue::kStore},
-      // One chunk.
+      {four, four.random_rows(17), single, LinearEpilogue::kStore},
+      // Weights of their own, one larger, and a tile of rows too many.
+      {headed,
+       headed.random_rows(20),
+       {{0, 1, -1}, {1, 19, large}, {19, 20, small}},
+       LinearEpilogue::kAddResidual},
+      // One chunk, where two are under way.
       {narrow, narrow.random_rows(2), {{0, 2, w}}, LinearEpilogue::kStore},
   };
+  // Heads of five blocks of outputs, of which the last set has fewer; heads of one.
+  LinearRotaryCase shared_head(1, 1, 80, 200, 1), own_head(1, 1, 64, 200, 1);
   expect_every_site_matters([&](const Options& options, emulator::Report* report) {
     std::vector<std::vector<float>> out;
+    // Of one launch; whether to go on.
+    const auto add = [&](const emulator::Report& one) {
+      report->sites.insert(report->sites.end(), one.sites.begin(), one.sites.end());
+      report->faults = one.faults;
+      return one.ok();
+    };
     for (Batch& batch : batches) {
-      DecodeCase::Run run =
-          batch.c.run(batch.x, batch.groups, {.epilogue = batch.epilogue, .options = options});
+      // What is added to, where nothing is, stays.
+      const std::vector<float> zeros(static_cast<size_t>(20 * 80), 0.0f);
+      const bool adds = batch.epilogue == LinearEpilogue::kAddResidual;
+      DecodeCase::Run run = batch.c.run(batch.x, batch.groups,
+                                        {.epilogue = batch.epilogue,
+                                         .initial = adds ? &zeros : nullptr,
+                                         .spare_tiles = adds ? 1 : 0,
+                                         .options = options});
       out.push_back(std::move(run.out));
-      report->sites.insert(report->sites.end(), run.report.sites.begin(), run.report.sites.end());
-      if (!run.report.ok()) {
-        report->faults = std::move(run.report.faults);
-        break;
-      }
+      if (!add(run.report)) return out;
+    }
+    for (LinearRotaryCase* c : {&shared_head, &own_head}) {
+      emulator::Report one;
+      const auto got = c->run(1, options, &one);
+      out.push_back(got.qkv);
+      out.emplace_back(got.cache.begin(), got.cache.end());
+      if (!add(one)) return out;
     }
     return out;
   });

@@ -6,9 +6,14 @@
 #include "kernels/cuda/sign_planes.h"
 #include "tests/kernels/cuda/decode_case.h"
 #include "tests/kernels/cuda/decode_choices.h"
+#include "tests/kernels/cuda/linear_rotary_case.h"
+#include "tests/kernels/cuda/overlapping.h"
 #include "tests/kernels/cuda/ptx/kernel.h"
 
 namespace deltad::cuda {
+
+extern "C" void deltad_rope_append(RopeAppendParams p);
+
 namespace {
 
 class LinearDecodePtxTest : public testing::Test {
@@ -64,6 +69,18 @@ TEST_P(LinearDecodePtx, EqualsTheOracle) {
   }
 }
 
+// The epilogue with rotary embedding gives the bits of the kernel that has it alone.
+TEST_P(LinearDecodePtx, RotatesAsRopeAppend) {
+  for (const int32_t head_dim : {64, 96, 128}) {
+    LinearRotaryCase c(2, 1, head_dim, 600, 1, launcher());
+    emulator::Report report;
+    ASSERT_EQ(c.prepare(1, launch_overlapping(deltad_rope_append, {}, &report)), "");
+    const auto got = c.run(1, {}, &report);
+    ASSERT_TRUE(report.ok()) << report.text();
+    EXPECT_TRUE(got == c.want) << "heads of " << head_dim;
+  }
+}
+
 // A kernel of the decode path, and batches that between them reach all of it.
 struct Batch {
   DecodeCase* c;
@@ -85,14 +102,13 @@ std::vector<RowGroup> single_rows(int32_t m, const std::vector<int32_t>& slots) 
 bool not_seen_here(const std::string& mutation) {
   auto has = [&](const char* text) { return mutation.find(text) != std::string::npos; };
   // One chunk's activations more: columns beyond the last are not read (in_bounds of the column).
-  if (has("in_bounds(block.chunk0 + 1 < block.chunk1)")) return true;
-  if (has("in_bounds(chunk + 2 < block.chunk1)")) return true;
+  if (has("in_bounds(chunk + 1 < block.chunk1)) activations")) return true;
   // Asked anew before the sums are laid out, where a warp without a tile leaves what nobody reads;
   // asked before the copies, it shows.
   if (has("active = in_bounds(tile")) return true;
-  // Kernels of 16 rows and up to two levels get no more than 16 rows, so that those beyond the
-  // block have no slot anyway.
-  if (has("in_bounds(lane < kRows)")) return true;
+  // Rows beyond the block's, of which nothing is stored; too many of them, with levels enough,
+  // would overflow the list of pieces.
+  if (has("in_bounds(lane < rows)")) return true;
   // Orders stores to device memory before they are announced to other blocks: the interpreter's
   // memory has one order, in which they are seldom late.
   return has("linear_finish.h") && has("bar.sync 0 (skipped)");
@@ -125,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(Others, LinearDecodePtxSites,
 // Every mutation must show in a fault or in other bits.
 TEST_P(LinearDecodePtxSites, Matter) {
   const auto [name, block_rows, levels] = kLinearKernels[std::get<1>(GetParam())];
-  DecodeCase middle({{72}, 2900}, 1, launcher()), gated({{40, 40}, 520, true}, 1, launcher());
+  DecodeCase middle({{72}, 1300}, 1, launcher()), gated({{40, 40}, 520, true}, 1, launcher());
   std::vector<int32_t> full_slots = {-1}, slots = {-1}, gated_slots = {-1};
   if (levels > 0) {
     full_slots = {middle.add_variant(levels, 2e-3), middle.add_variant(levels, 2e-3)};
@@ -142,6 +158,16 @@ TEST_P(LinearDecodePtxSites, Matter) {
        {{0, part, gated_slots.back()}},
        {.epilogue = LinearEpilogue::kSiluGate}},
   };
+  // Weights of their own, one larger than the base, in as many tiles of rows as may be.
+  DecodeCase headed({{24}, 600}, 1, launcher());
+  const int32_t large = headed.add_dense(72, levels, 2e-3), small = headed.add_dense(16);
+  const std::vector<float> zeros(static_cast<size_t>(80 * part), 0.0f);
+  batches.push_back(
+      {&headed,
+       headed.random_rows(part),
+       {{0, 2, -1}, {2, part - 3, large}, {part - 3, part, small}},
+       {.epilogue = LinearEpilogue::kAddResidual, .initial = &zeros, .spare_tiles = 1}});
+  LinearRotaryCase rotary(1, 1, 80, 200, levels, launcher(), part);
   mutated_ = name;
   std::vector<std::vector<float>> right;
   ptx::expect_mutations_caught(
@@ -150,7 +176,14 @@ TEST_P(LinearDecodePtxSites, Matter) {
         options_ = options;
         outcome_ = {};
         std::vector<std::vector<float>> out;
-        const std::string fault = run(batches, out);
+        std::string fault = run(batches, out);
+        if (fault.empty()) {
+          emulator::Report report;
+          const auto got = rotary.run(1, {}, &report);
+          out.push_back(got.qkv);
+          out.emplace_back(got.cache.begin(), got.cache.end());
+          if (!report.ok()) fault = report.text();
+        }
         o = std::move(outcome_);
         if (!fault.empty()) return fault;
         if (right.empty()) right = out;
