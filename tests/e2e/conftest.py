@@ -39,13 +39,13 @@ def free_port() -> int:
 class Server:
     """A running deltad."""
 
-    def __init__(self, arguments, log: pathlib.Path, env=None, descriptors=None):
+    def __init__(self, arguments, log: pathlib.Path, env=None, descriptors=None, program="deltad"):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log_path = log
         self.log_file = open(log, "w")
         self.process = subprocess.Popen(
-            [str(BUILD / "deltad"), "--listen", f"127.0.0.1:{self.port}", *map(str, arguments)],
+            [str(BUILD / program), "--listen", f"127.0.0.1:{self.port}", *map(str, arguments)],
             stderr=self.log_file, stdout=self.log_file, env={**os.environ, **(env or {})},
             preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, descriptors)) if descriptors else None)
 
@@ -129,9 +129,9 @@ class Server:
 
 
 @contextlib.contextmanager
-def running(arguments, folder: pathlib.Path, ready: bool = True, env=None, descriptors=None):
+def running(arguments, folder: pathlib.Path, ready: bool = True, env=None, descriptors=None, program="deltad"):
     """A deltad for one test; whatever happens it is stopped, and it must have ended well. descriptors: its soft and hard limit."""
-    server = Server(arguments, folder / "deltad.log", env, descriptors)
+    server = Server(arguments, folder / "deltad.log", env, descriptors, program)
     try:
         yield server.wait_ready() if ready else server
     except BaseException:

@@ -1,7 +1,7 @@
-// CudaOps::linear: one pass over the base's matrix for all rows that read it, one over each matrix
-// that a variant has instead, both with the variants' signs; then low-rank factors. All rows take
-// the decode kernel (kernels/cuda/linear_decode.h); runs() is where rows of prompts will take one
-// of their own, told by SequenceSpan::generated.
+// CudaOps::linear: one pass over the base's matrix for all rows that read it, and over each matrix
+// that a variant has instead, with the variants' signs; then low-rank factors. All rows take the
+// decode kernel (kernels/cuda/linear_decode.h); run() is where rows of prompts will take one of
+// their own, told by SequenceSpan::generated.
 #include <algorithm>
 
 #include "backend/cuda/cuda_ops.h"
@@ -56,53 +56,42 @@ struct CudaOps::Linear {
     ops.launch(cuda::kSignPlanesKernel, cuda::sign_planes_launch(p), p);
   }
 
-  // Rows [first, end) through one matrix; `groups` counts rows from first on.
-  void run(const CudaMatrix& matrix, int32_t first, int32_t end, const cuda::RowGroups* groups,
-           TensorView out, cuda::LinearEpilogue epilogue) {
+  // Rows through the matrix that they read, the base's or their variant's own, with signs.
+  void run(TensorView out, cuda::LinearEpilogue epilogue) {
+    const cuda::LinearKernel kernel = cuda::linear_decode_kernel(rows.rows, levels);
     cuda::LinearParams p{};
-    p.rows = end - first;
-    p.outputs = matrix.outputs();
+    p.rows = rows.rows;
+    p.outputs = base.outputs();
     p.columns = columns();
+    p.dense_outputs = rows.dense_outputs(weight);
+    p.dense_tiles = rows.dense_tiles(weight, kernel.block_rows);
     p.splits = cuda::linear_decode_splits(p.outputs, p.columns);
-    const cuda::LinearKernel kernel = cuda::linear_decode_kernel(p.rows, levels);
+    const cuda::Launch shape = cuda::linear_decode_launch(p, kernel);
     if (p.splits > 1) {
-      const int64_t sums = int64_t{4} * p.splits * p.rows * p.outputs;
+      const int64_t sums = int64_t{4} * p.splits * p.rows * cuda::linear_widest(p);
       ops.grow(scratch.base_parts, sums, "parts of a linear layer");
       ops.grow(scratch.sign_parts, sums * kernel.levels, "parts of sums of signs");
+      p.base_parts = scratch.base_parts.as<float>();
+      p.sign_parts = scratch.sign_parts.as<int32_t>();
     }
-    const cuda::Launch shape = cuda::linear_decode_launch(p, kernel);
     ops.grow(scratch.arrivals, int64_t{4} * shape.grid.x * shape.grid.y,
              "the counters of a linear layer");
-    p.x = x.row<uint16_t>(first);
-    p.w = matrix.storage;
-    p.slots = ops.slots_.signs(weight);
-    if (levels > 0) {
-      p.planes =
-          scratch.planes.at<void>(static_cast<size_t>(cuda::planes_size(first, columns()) * 16));
-      p.plane_scale = scratch.plane_scale.as<float>() + first;
-      p.plane_sum = scratch.plane_sum.as<int32_t>() + first;
-    }
-    p.groups = groups;
-    p.out = static_cast<char*>(out.data) +
-            first * out.row_stride * static_cast<int64_t>(dtype_size(out.dtype));
-    p.base_parts = p.splits > 1 ? scratch.base_parts.as<float>() : nullptr;
-    p.sign_parts = p.splits > 1 ? scratch.sign_parts.as<int32_t>() : nullptr;
     p.arrivals = scratch.arrivals.as<int32_t>();
+    p.x = x.as<uint16_t>();
+    p.w = base.storage;
+    p.slots = ops.slots_.signs(weight);
+    p.dense = p.dense_tiles > 0 ? ops.slots_.dense(weight) : nullptr;
+    if (levels > 0) {
+      p.planes = scratch.planes.data();
+      p.plane_scale = scratch.plane_scale.as<float>();
+      p.plane_sum = scratch.plane_sum.as<int32_t>();
+    }
+    p.groups = ops.rows_.groups_at(rows.table);
+    p.out = out.data;
     p.x_stride = x.row_stride;
     p.out_stride = out.row_stride;
     p.epilogue = epilogue;
     ops.launch(kernel.name, shape, p);
-  }
-
-  void runs(TensorView out, cuda::LinearEpilogue epilogue) {
-    const uint64_t own = rows.dense(weight);
-    if (own == 0) {
-      run(base, 0, rows.rows, ops.rows_.groups_at(rows.table), out, epilogue);
-      return;
-    }
-    for (const GroupedRows::Run& r : rows.runs.at(own))
-      run(r.dense == nullptr ? base : r.dense->dense(weight), r.first, r.end,
-          ops.rows_.groups_at(r.groups), out, epilogue);
   }
 
   // out += B·(s·A·x) where a row's variant has factors.
@@ -149,11 +138,11 @@ void CudaOps::linear(TensorView out, TensorView x, WeightId weight,
   call.make_planes();
   const int32_t ranks = rows.ranks(weight);
   if (ranks == 0) {
-    call.runs(out, kernel_epilogue(epilogue));
+    call.run(out, kernel_epilogue(epilogue));
     return;
   }
   if (!gate) {
-    call.runs(out, kernel_epilogue(epilogue));
+    call.run(out, kernel_epilogue(epilogue));
     call.add_low_rank(out, ranks);
     return;
   }
@@ -161,7 +150,7 @@ void CudaOps::linear(TensorView out, TensorView x, WeightId weight,
   grow(scratch_.gate, int64_t{4} * rows.rows * base.outputs(), "gates before their factors");
   const TensorView sums = matrix_view(scratch_.gate.data(), DType::kF32, rows.rows, base.outputs(),
                                       base.outputs(), DeviceKind::kCuda);
-  call.runs(sums, cuda::LinearEpilogue::kStore);
+  call.run(sums, cuda::LinearEpilogue::kStore);
   call.add_low_rank(sums, ranks);
   cuda::SiluGateParams p{};
   p.in = sums.as<float>();

@@ -36,7 +36,7 @@ void CudaOps::bind_slot(int32_t slot, const VariantWeights* variant) {
 void CudaOps::begin_step(const StepTables& tables) {
   failure_ = device_.use();
   tables_ = tables;
-  if (working()) note(rows_.begin(tables, bound_, weights_));
+  if (working()) note(rows_.begin(tables, bound_));
   program_.begin(rows_.prompt_tiles() == 0 && tables.ids.size() <= kMostGraphRows);
 }
 

@@ -73,6 +73,8 @@ class CudaOps final : public Ops {
     if (working()) note(program_.launch(kernel, shape, params));
   }
   void grow(DeviceMemory& memory, int64_t bytes, const char* purpose) {
+    if (!working() || static_cast<size_t>(bytes) <= memory.bytes()) return;
+    note(program_.flush());  // what is gathered uses the memory that is given back here
     if (working())
       note(memory.grow(device_, device_.compute(), static_cast<size_t>(bytes), purpose));
   }

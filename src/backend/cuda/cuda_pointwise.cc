@@ -14,7 +14,7 @@ void CudaOps::embed(TensorView out, WeightId embedding, std::span<const int32_t>
   const GroupedRows& rows = rows_.grouped(groups);
   cuda::EmbedParams p{};
   p.table = weights_.matrix(embedding).storage;
-  p.slot_table = slots_.dense(embedding);
+  p.slot_table = slots_.tables(embedding);
   p.low_rank = rows.ranks(embedding) > 0 ? slots_.low_rank(embedding) : nullptr;
   p.groups = rows_.groups_at(rows.table);
   p.ids = rows_.ids();
@@ -32,7 +32,7 @@ void CudaOps::rms_norm(TensorView out, TensorView x, WeightId norm, float eps,
   cuda::RmsNormParams p{};
   p.x = x.as<float>();
   p.weight = static_cast<const uint16_t*>(weights_.matrix(norm).storage);
-  p.slot_weight = reinterpret_cast<const uint16_t* const*>(slots_.dense(norm));
+  p.slot_weight = reinterpret_cast<const uint16_t* const*>(slots_.tables(norm));
   p.groups = rows_.groups_at(rows.table);
   p.out = out.as<uint16_t>();
   p.x_stride = x.row_stride;

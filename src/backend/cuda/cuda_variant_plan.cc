@@ -38,7 +38,8 @@ Result<CudaVariantPlan> plan_cuda_variant(const CudaWeights& base, const Variant
   CudaPlan memory;
   const size_t count = contents.size();
   plan.sign_entries = memory.add(count * sizeof(cuda::SignSlot));
-  plan.dense_entries = memory.add(count * sizeof(void*));
+  plan.dense_entries = memory.add(count * sizeof(cuda::DenseSlot));
+  plan.table_entries = memory.add(count * sizeof(void*));
   plan.low_rank_entries = memory.add(count * sizeof(cuda::LowRankSlot));
   plan.weights.resize(count);
   for (size_t id = 0; id < count; ++id) {

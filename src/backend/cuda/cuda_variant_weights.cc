@@ -219,20 +219,24 @@ Status CudaVariantWeights::copy_aliases() {
 Status CudaVariantWeights::finish() {
   RETURN_IF_ERROR(copy_aliases());
   std::vector<cuda::SignSlot> signs(plan_.weights.size());
-  std::vector<const void*> dense(plan_.weights.size());
+  std::vector<cuda::DenseSlot> dense(plan_.weights.size());
+  std::vector<const void*> tables(plan_.weights.size());
   for (size_t id = 0; id < plan_.weights.size(); ++id) {
     const CudaVariantPlace& place = plan_.weights[id];
     for (size_t l = 0; l < static_cast<size_t>(place.content.levels); ++l) {
       signs[id].signs[l] = memory_.at<void>(place.signs[l]);
       signs[id].alpha[l] = memory_.at<float>(place.alpha[l]);
     }
-    dense[id] = dense_[id].storage;
+    tables[id] = dense_[id].storage;
+    dense[id] = {dense_[id].storage, dense_[id].outputs()};
   }
   LoadRing& ring = loading_.ring;
   RETURN_IF_ERROR(ring.copy(memory_.at<void>(plan_.sign_entries), signs.data(),
                             signs.size() * sizeof(cuda::SignSlot)));
-  RETURN_IF_ERROR(
-      ring.copy(memory_.at<void>(plan_.dense_entries), dense.data(), dense.size() * sizeof(void*)));
+  RETURN_IF_ERROR(ring.copy(memory_.at<void>(plan_.dense_entries), dense.data(),
+                            dense.size() * sizeof(cuda::DenseSlot)));
+  RETURN_IF_ERROR(ring.copy(memory_.at<void>(plan_.table_entries), tables.data(),
+                            tables.size() * sizeof(void*)));
   RETURN_IF_ERROR(ring.copy(memory_.at<void>(plan_.low_rank_entries), low_ranks_.data(),
                             low_ranks_.size() * sizeof(cuda::LowRankSlot)));
   return ring.wait();

@@ -44,8 +44,11 @@ class CudaVariantWeights final : public VariantWeights {
   const cuda::SignSlot* sign_entries() const {
     return memory_.at<const cuda::SignSlot>(plan_.sign_entries);
   }
-  const void* const* dense_entries() const {
-    return memory_.at<const void* const>(plan_.dense_entries);
+  const cuda::DenseSlot* dense_entries() const {
+    return memory_.at<const cuda::DenseSlot>(plan_.dense_entries);
+  }
+  const void* const* table_entries() const {
+    return memory_.at<const void* const>(plan_.table_entries);
   }
   const cuda::LowRankSlot* low_rank_entries() const {
     return memory_.at<const cuda::LowRankSlot>(plan_.low_rank_entries);

@@ -16,7 +16,8 @@ Status SlotTables::allocate(size_t weights) {
                               "the tables of slots");
   };
   ASSIGN_OR_RETURN(signs_, make(sizeof(cuda::SignSlot)));
-  ASSIGN_OR_RETURN(dense_, make(sizeof(void*)));
+  ASSIGN_OR_RETURN(dense_, make(sizeof(cuda::DenseSlot)));
+  ASSIGN_OR_RETURN(tables_, make(sizeof(void*)));
   ASSIGN_OR_RETURN(low_rank_, make(sizeof(cuda::LowRankSlot)));
   return {};
 }
@@ -48,7 +49,8 @@ Status SlotTables::assign(std::span<const CudaVariantWeights* const> variants,
 
 Status SlotTables::enter(const CudaVariantWeights& variant, int32_t slot) {
   RETURN_IF_ERROR(copy_entries(signs_, variant.sign_entries(), sizeof(cuda::SignSlot), slot));
-  RETURN_IF_ERROR(copy_entries(dense_, variant.dense_entries(), sizeof(void*), slot));
+  RETURN_IF_ERROR(copy_entries(dense_, variant.dense_entries(), sizeof(cuda::DenseSlot), slot));
+  RETURN_IF_ERROR(copy_entries(tables_, variant.table_entries(), sizeof(void*), slot));
   return copy_entries(low_rank_, variant.low_rank_entries(), sizeof(cuda::LowRankSlot), slot);
 }
 

@@ -23,16 +23,25 @@ class SlotTables {
 
   // For so many weights; once.
   Status allocate(size_t weights);
-  // Gives each of a step's variants a slot; out[i] is that of variants[i] (null: −1).
+  // Gives each of a step's variants a slot; out[i] is that of variants[i] (null: −1). A step may ask
+  // again for some of them.
   Status assign(std::span<const CudaVariantWeights* const> variants, std::span<int32_t> out);
 
   // [kCudaSlots], of one weight.
   const cuda::SignSlot* signs(WeightId weight) const { return at<cuda::SignSlot>(signs_, weight); }
-  const void* const* dense(WeightId weight) const { return at<const void* const>(dense_, weight); }
+  const cuda::DenseSlot* dense(WeightId weight) const {
+    return at<cuda::DenseSlot>(dense_, weight);
+  }
+  // The same as an address alone, of embeddings and norms.
+  const void* const* tables(WeightId weight) const {
+    return at<const void* const>(tables_, weight);
+  }
   const cuda::LowRankSlot* low_rank(WeightId weight) const {
     return at<cuda::LowRankSlot>(low_rank_, weight);
   }
-  size_t bytes() const { return signs_.bytes() + dense_.bytes() + low_rank_.bytes(); }
+  size_t bytes() const {
+    return signs_.bytes() + dense_.bytes() + tables_.bytes() + low_rank_.bytes();
+  }
 
  private:
   template <typename T>
@@ -45,7 +54,7 @@ class SlotTables {
 
   CudaDevice& device_;
   size_t weights_ = 0;
-  DeviceMemory signs_, dense_, low_rank_;
+  DeviceMemory signs_, dense_, tables_, low_rank_;
   std::array<uint64_t, kCudaSlots> holds_{};  // the variant's serial; 0: nothing
   std::array<uint64_t, kCudaSlots> used_{};   // number of the last step that used it
   uint64_t step_ = 0;

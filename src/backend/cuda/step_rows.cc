@@ -20,22 +20,29 @@ int32_t GroupedRows::ranks(WeightId weight) const {
   return most;
 }
 
-uint64_t GroupedRows::dense(WeightId weight) const {
-  uint64_t own = 0;
+int32_t GroupedRows::dense_outputs(WeightId weight) const {
+  int32_t most = 0;
+  for (const CudaVariantWeights* v : variants)
+    if (v != nullptr && v->dense(weight).storage != nullptr)
+      most = std::max(most, v->dense(weight).outputs());
+  return most;
+}
+
+int32_t GroupedRows::dense_tiles(WeightId weight, int32_t tile_rows) const {
+  int32_t tiles = 0;
   for (size_t g = 0; g < variants.size(); ++g)
     if (variants[g] != nullptr && variants[g]->dense(weight).storage != nullptr)
-      own |= uint64_t{1} << g;
-  return own;
+      tiles += cuda::row_tiles(groups[g].end_row - groups[g].first_row, tile_rows);
+  return tiles;
 }
 
 Status StepRows::begin(const StepTables& tables,
-                       std::span<const CudaVariantWeights* const> variants,
-                       const CudaWeights& weights) {
+                       std::span<const CudaVariantWeights* const> variants) {
   staging_.clear();
   ids_ = staging_.add(tables.ids);
   logit_rows_ = staging_.add(tables.logit_rows);
-  RETURN_IF_ERROR(group(tables.groups, variants, weights, all_));
-  RETURN_IF_ERROR(group(tables.logit_groups, variants, weights, logits_));
+  RETURN_IF_ERROR(group(tables.groups, variants, all_));
+  RETURN_IF_ERROR(group(tables.logit_groups, variants, logits_));
   place_rows(tables.spans);
   return staging_.send();
 }
@@ -48,8 +55,7 @@ const GroupedRows& StepRows::grouped(std::span<const RowGroup> groups) const {
 }
 
 Status StepRows::group(std::span<const RowGroup> groups,
-                       std::span<const CudaVariantWeights* const> variants,
-                       const CudaWeights& weights, GroupedRows& out) {
+                       std::span<const CudaVariantWeights* const> variants, GroupedRows& out) {
   CHECK(groups.size() <= static_cast<size_t>(cuda::kMaxRowGroups), "too many groups of rows");
   out = GroupedRows{};
   out.groups = groups;
@@ -58,39 +64,11 @@ Status StepRows::group(std::span<const RowGroup> groups,
   out.slots.resize(groups.size());
   out.rows = groups.empty() ? 0 : groups.back().end_row;
   RETURN_IF_ERROR(slots_.assign(out.variants, out.slots));
-  out.table = add_groups(out, 0, groups.size());
-  add_runs(weights, out);
-  return {};
-}
-
-// A table of groups first … end − 1, with rows counted from the first one's first.
-size_t StepRows::add_groups(const GroupedRows& rows, size_t first, size_t end) {
   cuda::RowGroups table{};
-  const int32_t from = first < end ? rows.groups[first].first_row : 0;
-  for (size_t g = first; g < end; ++g)
-    table.group[table.count++] = {rows.groups[g].first_row - from, rows.groups[g].end_row - from,
-                                  rows.slots[g]};
-  return staging_.add(std::span<const cuda::RowGroups>(&table, 1));
-}
-
-// For every weight that some group replaces; most weights that are replaced are so by the same.
-void StepRows::add_runs(const CudaWeights& weights, GroupedRows& out) {
-  for (size_t id = 0; id < weights.specs().size(); ++id) {
-    if (weights.specs()[id].kind != WeightKind::kMatrix) continue;
-    const uint64_t own = out.dense(static_cast<WeightId>(id));
-    if (own == 0 || out.runs.count(own) > 0) continue;
-    std::vector<GroupedRows::Run>& runs = out.runs[own];
-    const size_t count = out.groups.size();
-    for (size_t g = 0; g < count;) {
-      size_t end = g + 1;
-      const bool replaced = (own >> g & 1) != 0;
-      if (!replaced)
-        while (end < count && (own >> end & 1) == 0) ++end;
-      runs.push_back({out.groups[g].first_row, out.groups[end - 1].end_row,
-                      replaced ? out.variants[g] : nullptr, add_groups(out, g, end)});
-      g = end;
-    }
-  }
+  for (size_t g = 0; g < groups.size(); ++g)
+    table.group[table.count++] = {groups[g].first_row, groups[g].end_row, out.slots[g]};
+  out.table = staging_.add(std::span<const cuda::RowGroups>(&table, 1));
+  return {};
 }
 
 void StepRows::place_rows(std::span<const SequenceSpan> spans) {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <vector>
 
 #include "backend/cuda/slot_tables.h"
@@ -17,32 +16,25 @@ namespace deltad {
 
 // Rows of a batch, or those gathered for logits, with the groups that cover them.
 struct GroupedRows {
-  // Neighbouring rows that read the same matrix: the base's, or one group's own.
-  struct Run {
-    int32_t first, end;
-    const CudaVariantWeights* dense;  // whose own matrix; null: the base's
-    size_t groups;                    // place of a table of its rows, counted from `first`
-  };
   std::span<const RowGroup> groups;                 // as the step has them
   std::vector<const CudaVariantWeights*> variants;  // of each group; null: the base
   std::vector<int32_t> slots;                       // of each group, on the device; −1: the base
   int32_t rows = 0;
   size_t table = 0;  // place of a RowGroups
-  // By which groups have a matrix of their own (a bit each; never none).
-  std::map<uint64_t, std::vector<Run>> runs;
 
   int levels(WeightId weight) const;     // the most of a group
   int32_t ranks(WeightId weight) const;  // the same
-  uint64_t dense(WeightId weight) const;
+  // Of groups that have a matrix of their own: its outputs, the most; tiles of so many rows.
+  int32_t dense_outputs(WeightId weight) const;
+  int32_t dense_tiles(WeightId weight, int32_t tile_rows) const;
 };
 
 class StepRows {
  public:
   StepRows(CudaDevice& device, SlotTables& slots) : staging_(device), slots_(slots) {}
 
-  // variants[s]: bound to slot s of the step. weights: how many there are.
-  Status begin(const StepTables& tables, std::span<const CudaVariantWeights* const> variants,
-               const CudaWeights& weights);
+  // variants[s]: bound to slot s of the step.
+  Status begin(const StepTables& tables, std::span<const CudaVariantWeights* const> variants);
 
   // The rows that these groups cover; they are the step's own.
   const GroupedRows& grouped(std::span<const RowGroup> groups) const;
@@ -66,10 +58,7 @@ class StepRows {
 
  private:
   Status group(std::span<const RowGroup> groups,
-               std::span<const CudaVariantWeights* const> variants, const CudaWeights& weights,
-               GroupedRows& out);
-  void add_runs(const CudaWeights& weights, GroupedRows& out);
-  size_t add_groups(const GroupedRows& rows, size_t first, size_t end);
+               std::span<const CudaVariantWeights* const> variants, GroupedRows& out);
   void place_rows(std::span<const SequenceSpan> spans);
 
   StepStaging staging_;

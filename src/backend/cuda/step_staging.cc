@@ -20,12 +20,13 @@ Status StepStaging::make_room(size_t bytes) {
   if (bytes > device_memory_.bytes())
     RETURN_IF_ERROR(
         device_memory_.grow(device_, device_.compute(), bytes + bytes / 2, "the tables of a step"));
-  if (copied_[next_] == nullptr)
+  if (copied_[next_] != nullptr)
+    RETURN_IF_ERROR(CUDA_STATUS(device_, cudaEventSynchronize(copied_[next_]),
+                                "waiting for the tables of an earlier step"));
+  else
     RETURN_IF_ERROR(CUDA_STATUS(device_,
                                 cudaEventCreateWithFlags(&copied_[next_], cudaEventDisableTiming),
                                 "making an event of the tables of a step"));
-  RETURN_IF_ERROR(CUDA_STATUS(device_, cudaEventSynchronize(copied_[next_]),
-                              "waiting for the tables of an earlier step"));
   if (bytes > pinned_[next_].bytes()) {
     ASSIGN_OR_RETURN(pinned_[next_],
                      PinnedMemory::make(device_, bytes + bytes / 2, "the tables of a step"));

@@ -34,6 +34,7 @@ server: {listen: "[::1]:9000", io_threads: 3, real_time_io: false, max_body: 1Mi
 engine: {kv_cache: 512KiB, max_context: 100, max_step_rows: 64, max_running: 5, max_waiting: 6, step_milliseconds: 50,
          prefix_cache: false, age_seconds: 2.5, background_share: 0.2, burst_tokens: 100, base_weight: 3,
          variant_weights: {coder: 0.5, team/legal: 2}}
+device: cuda
 cpu: {threads: 2, pin: false, isa: avx2}
 variant_watch: {folder: incoming, settle_seconds: 0.25}
 variant_loading: {threads: 3, retry_seconds: 0.5, bytes_per_second: 200MiB}
@@ -53,6 +54,7 @@ adapter_pool: {folder: pool, budget: 3MiB, policy: kmerge, merge_by: opcm, keep_
   EXPECT_FALSE(config.variants[0].limit.any());
   EXPECT_EQ(config.variants[1].limit, (VariantLimit{0.5, 3, 600}));
   EXPECT_EQ(config.log_level, LogLevel::kWarning);
+  EXPECT_EQ(config.device, DeviceChoice::kCuda);
   EXPECT_EQ(config.http.listen, "[::1]:9000");
   EXPECT_EQ(config.http.threads, 3);
   EXPECT_FALSE(config.http.real_time);
@@ -136,6 +138,7 @@ TEST(Config, NamesKeyLineAndWhatIsAllowed) {
               HasSubstr("expected a number above 0"));
   EXPECT_THAT(error_of("cpu: {isa: sse}\n"),
               HasSubstr("expected scalar, avx2, avx512 or avx512_bf16"));
+  EXPECT_THAT(error_of("device: gpu\n"), HasSubstr("key 'device': expected auto, cpu or cuda"));
   EXPECT_THAT(error_of("log: loud\n"), HasSubstr("expected debug, info, warning or error"));
   EXPECT_THAT(error_of("base: a\nbase: b\n"), HasSubstr("line 2: key 'base' is given twice"));
   EXPECT_THAT(error_of("queue: {max_requests: many}\n"),

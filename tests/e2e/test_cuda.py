@@ -1,0 +1,99 @@
+"""The daemon on an emulated GPU, beside the one on the CPU; and without a GPU. The emulated GPU reports what it found at the end."""
+import contextlib
+import json
+import subprocess
+import threading
+
+from conftest import BUILD, GOLDEN, TINY, running
+
+EMULATED = "deltad_cuda_emulated_daemon"
+VARIANTS = {"row": GOLDEN / "variants/llama/llama-row-1.delta.safetensors", "two": GOLDEN / "variants/llama/llama-matrix-2.delta.safetensors",
+            "wide": GOLDEN / "variants/llama_vocab/llama_vocab-row-1.delta.safetensors", "plain": GOLDEN / "lora/plain"}
+NAMES = ["llama", *VARIANTS]
+PROMPT = [89, 88, 469, 278, 31, 7]
+ARGUMENTS = ["--base", TINY, *(a for name, path in VARIANTS.items() for a in ("--variant", f"{name}={path}"))]
+
+
+@contextlib.contextmanager
+def on_gpu(folder, *more, gpu="order=random,seed=3"):
+    """A daemon on an emulated GPU, which must have nothing to say of it when it has ended."""
+    report = folder / "gpu.txt"
+    with running([*ARGUMENTS, "--device", "cuda", *more], folder, program=EMULATED,
+                 env={"DELTAD_EMULATED_GPU": gpu, "DELTAD_EMULATED_GPU_REPORT": str(report)}) as server:
+        yield server
+    assert [line for line in report.read_text().splitlines() if line.startswith(("found", "leak"))] == []
+
+
+def ask(server, model, tokens=4, prompt=PROMPT):
+    status, body = server.post("/v1/completions", {"model": model, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "logprobs": 2,
+                                                   "ignore_eos": True, "return_token_ids": True})
+    assert status == 200, body
+    choice = body["choices"][0]
+    return choice["token_ids"], choice["logprobs"]["token_logprobs"]
+
+
+def test_answers_as_the_cpu_does(tmp_path):
+    (tmp_path / "cpu").mkdir()
+    with running([*ARGUMENTS, "--device", "cpu"], tmp_path / "cpu") as cpu:
+        expected = {name: ask(cpu, name) for name in NAMES}
+    with on_gpu(tmp_path) as server:
+        health = json.loads(server.get("/health")[2])
+        assert health["device"].startswith("CUDA, ") and any(b.startswith("CUDA 13") for b in health["backends"])
+        alone = {name: ask(server, name) for name in NAMES}
+        for name in NAMES:
+            # Tokens that are close calls may differ; then what follows differs, too.
+            assert abs(alone[name][1][0] - expected[name][1][0]) < 0.25 or alone[name][0] != expected[name][0]
+        assert sum(alone[name][0][0] == expected[name][0][0] for name in NAMES) >= len(NAMES) - 1
+        together = {}
+
+        def one(name):
+            together[name] = ask(server, name)
+        threads = [threading.Thread(target=one, args=(name,)) for name in NAMES]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert together == alone  # to the bit
+        assert server.metric("deltad_ready") == 1
+
+
+def test_variants_come_and_go(tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text("variant_cache: {memory: 700KiB}\n")  # not for all of them
+    with on_gpu(tmp_path, "--config", config) as server:
+        first = {name: ask(server, name, 2) for name in NAMES}
+        for _ in range(2):
+            for name in NAMES:
+                assert ask(server, name, 2) == first[name]
+        assert server.metric("deltad_variant_evictions_total") > 0
+
+
+def test_a_gpu_that_fails_makes_the_engine_unhealthy(tmp_path):
+    calls = tmp_path / "gpu.txt"
+    with on_gpu(tmp_path) as server:
+        ask(server, "llama", 1)
+    names = [line.split()[1] for line in calls.read_text().splitlines() if line.startswith("call ")]
+    last = max(i for i, name in enumerate(names) if name == "cudaLaunchKernelExC")
+    with running([*ARGUMENTS, "--device", "cuda"], tmp_path, program=EMULATED,
+                 env={"DELTAD_EMULATED_GPU": f"late={last}:700"}) as server:
+        status, body = server.post("/v1/completions", {"model": "llama", "prompt": PROMPT, "max_tokens": 1, "temperature": 0})
+        assert status == 500 and "cuda" in body["error"]["message"], body
+        assert server.get("/ready")[0] == 503 and server.get("/health")[0] == 200
+        assert "has failed" in server.log()
+
+
+def test_without_a_gpu(tmp_path):
+    none = {"DELTAD_EMULATED_GPU": "devices=0"}
+    done = subprocess.run([BUILD / EMULATED, *ARGUMENTS, "--device", "cuda", "--listen", "127.0.0.1:0"], env=none, capture_output=True,
+                          text=True, timeout=60)
+    assert done.returncode == 1 and "device: cuda: " in done.stderr and "no CUDA-capable device" in done.stderr
+    with running([*ARGUMENTS, "--device", "auto"], tmp_path, program=EMULATED, env=none) as server:
+        assert ask(server, "row", 1)[0]
+        assert json.loads(server.get("/health")[2])["device"].startswith("CPU")
+        assert "the CPU is used" in server.log()
+
+
+def test_version_names_the_backends():
+    for program in ("deltad", EMULATED):
+        lines = subprocess.run([BUILD / program, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()
+        assert lines[0].startswith("deltad ") and lines[1].startswith("CPU, ") and lines[2].startswith("CUDA"), lines

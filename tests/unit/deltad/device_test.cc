@@ -1,0 +1,43 @@
+// Which backend `device` gives, in a program that was built without CUDA.
+#include "deltad/device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace deltad {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+const CpuBackendOptions kCpu{1, false, "scalar"};
+
+TEST(Device, HasThreeNames) {
+  DeviceChoice choice = DeviceChoice::kAuto;
+  EXPECT_TRUE(parse_device("cuda", &choice));
+  EXPECT_EQ(choice, DeviceChoice::kCuda);
+  EXPECT_FALSE(parse_device("gpu", &choice));
+  EXPECT_EQ(choice, DeviceChoice::kCuda);
+  EXPECT_STREQ(device_name(DeviceChoice::kAuto), "auto");
+}
+
+TEST(Device, AutoFallsBackToTheCpu) {
+  const auto made = make_backend(DeviceChoice::kAuto, kCpu);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  EXPECT_THAT((*made)->description(), StartsWith("CPU, scalar"));
+}
+
+TEST(Device, CudaIsAnErrorWithoutIt) {
+  const auto made = make_backend(DeviceChoice::kCuda, kCpu);
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.status().code(), Code::kUnimplemented);
+  EXPECT_THAT(made.status().message(), HasSubstr("device: cuda: this program was built without"));
+}
+
+TEST(Device, BackendsAreNamed) {
+  EXPECT_THAT(backend_list(),
+              ::testing::ElementsAre(StartsWith("CPU, "), "CUDA: not built in"));
+}
+
+}  // namespace
+}  // namespace deltad
