@@ -43,7 +43,7 @@ TEST(ThreadCommunicator, AllReduceAddsInTheOrderOfTheRanks) {
          {std::pair{1, 1}, std::pair{1, 64}, std::pair{3, 1000}, std::pair{5, 2500}}) {
       for (const Epilogue epilogue : {Epilogue::kStore, Epilogue::kAddResidual}) {
         SCOPED_TRACE(::testing::Message() << n << " ranks, " << rows << "x" << columns);
-        const int64_t stride = columns + 7;
+        const int64_t m = rows, n_columns = columns, stride = columns + 7;
         const auto size = static_cast<size_t>(rows * stride);
         std::vector<std::vector<float>> parts, outs;
         for (int r = 0; r < n; ++r) parts.push_back(values_of(r, size));
@@ -58,8 +58,8 @@ TEST(ThreadCommunicator, AllReduceAddsInTheOrderOfTheRanks) {
           }
         on_ranks(ranks, [&](Communicator& rank) {
           const auto k = static_cast<size_t>(rank.rank());
-          EXPECT_TRUE(rank.all_reduce(view(outs[k], rows, columns, stride),
-                                      view(parts[k], rows, columns, stride), epilogue)
+          EXPECT_TRUE(rank.all_reduce(view(outs[k], m, n_columns, stride),
+                                      view(parts[k], m, n_columns, stride), epilogue)
                           .ok());
         });
         for (const auto& out : outs) {

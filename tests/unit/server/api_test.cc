@@ -32,6 +32,11 @@ TEST_F(ApiTest, ReadinessAndLiveness) {
   EXPECT_EQ(ask("GET", "/ready")->response.status, 200);
   engine_.is_healthy = false;
   expect_error(*ask("GET", "/ready"), 503, "", "not healthy");
+  EXPECT_EQ(ask("GET", "/health")->response.status, 200);
+  engine_.device = internal_error("rank 2 of 4: no memory");  // for good
+  expect_error(*ask("GET", "/ready"), 503, "", "not healthy: rank 2 of 4: no memory");
+  expect_error(*ask("GET", "/health"), 503, "", "rank 2 of 4: no memory");
+  engine_.device = {};
   engine_.is_healthy = true;
   EXPECT_EQ(ask("GET", "/ready")->response.status, 200);
   api_.readiness().close("The server is shutting down.");

@@ -236,9 +236,11 @@ class FakeEngine final : public Engine {
   }
   int32_t max_context() const override { return context; }
   bool healthy() const override { return is_healthy; }
+  Status device_health() const override { return device; }
 
   int32_t context = 512;
   bool is_healthy = true;
+  Status device;
 };
 
 }  // namespace deltad::testing
