@@ -18,7 +18,8 @@ namespace {
 // text is not about: far more than is usual for weights, since a few directions hold most of X and
 // signs that please these alone do harm elsewhere (docs/quality.md).
 constexpr double kDamping = 5;
-constexpr int kPlannedLevels = 3;  // the most that a budget gives a matrix
+constexpr int64_t kMeasuredStrips = 12;  // one in so many is measured on held-out text
+constexpr int kPlannedLevels = 3;        // the most that a budget gives a matrix
 
 std::string kind_of(const std::string& weight) {
   const std::string module = weight.substr(0, weight.rfind('.'));
@@ -220,9 +221,9 @@ Status CalibratedFitter::capture_held() {
   RETURN_IF_ERROR(walk_->advance(WalkedModel::kTune, &tune_held_, &held));
   return run_work_list(kLayerInputs, options_.jobs, [&](int64_t i) -> Status {
     LayerInputs::Values& values = held.of[static_cast<size_t>(i)];
-    ASSIGN_OR_RETURN(
-        held_inputs_[static_cast<size_t>(i)],
-        RowProducts::make(isa_, values.x.data(), tune_held_.tokens, values.columns, values.columns));
+    ASSIGN_OR_RETURN(held_inputs_[static_cast<size_t>(i)],
+                     RowProducts::make(isa_, values.x.data(), tune_held_.tokens, values.columns,
+                                       values.columns));
     values.x = Buffer();
     return {};
   });
@@ -258,7 +259,8 @@ Result<std::map<std::string, FittedMatrix>> CalibratedFitter::fit_matrices(
       level.alpha.resize(static_cast<size_t>(options_.alpha_per_row ? shape[0] : 1));
     }
     jobs.push_back({name, shape, input_of(name), levels(name), {}, &matrix, &blocks[at]});
-    const int64_t step = fit_block_rows(inputs_[static_cast<size_t>(input_of(name))].tokens(), shape[1]);
+    const int64_t step =
+        fit_block_rows(inputs_[static_cast<size_t>(input_of(name))].tokens(), shape[1]);
     for (int64_t first = 0; first < shape[0]; first += step) {
       work.emplace_back(at, blocks[at].size());
       blocks[at].push_back({first, std::min(step, shape[0] - first)});
@@ -423,9 +425,9 @@ void CalibratedFitter::measure(const Job& job, FitScratch* scratch, JobBlock* bl
     const float* delta = fit.delta.data() + fit.strip_at(strip);
     block->sums.error_squares +=
         kernels.residual(fit.columns, job.levels, alpha.data(), delta, signs.data(), left.data());
-    if (strip > 0) continue;
-    block->held = {held_energy(held, left.data(), scratch, kernels),
-                   held_energy(held, delta, scratch, kernels)};
+    if ((block->first / kStripRows + strip) % kMeasuredStrips != 0) continue;
+    block->held.error += held_energy(held, left.data(), scratch, kernels);
+    block->held.delta += held_energy(held, delta, scratch, kernels);
   }
 }
 
