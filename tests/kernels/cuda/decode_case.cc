@@ -110,6 +110,19 @@ std::vector<float> DecodeCase::random_rows(int32_t m) {
   return x;
 }
 
+std::vector<SignSlot> DecodeCase::slots() const {
+  std::vector<SignSlot> slots;
+  for (const auto& variant : variants_) {
+    SignSlot slot{};
+    for (size_t l = 0; l < variant.size(); ++l) {
+      slot.signs[l] = variant[l].tiles->data();
+      slot.alpha[l] = variant[l].device_alpha->data();
+    }
+    slots.push_back(slot);
+  }
+  return slots;
+}
+
 DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<RowGroup>& groups,
                                 const Call& call) {
   const int32_t m = groups.back().end_row, columns = shape_.columns, outputs = shape_.outputs();
@@ -139,16 +152,7 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
   }
   const DeviceBuffer<RowGroups> group_buffer("groups", std::vector<RowGroups>{table},
                                              Access::kFresh);
-  std::vector<SignSlot> slot_values;
-  for (const auto& variant : variants_) {
-    SignSlot slot{};
-    for (size_t l = 0; l < variant.size(); ++l) {
-      slot.signs[l] = variant[l].tiles->data();
-      slot.alpha[l] = variant[l].device_alpha->data();
-    }
-    slot_values.push_back(slot);
-  }
-  const DeviceBuffer<SignSlot> slots("slots", slot_values, Access::kFresh);
+  const DeviceBuffer<SignSlot> slots("slots", this->slots(), Access::kFresh);
 
   const DeviceBuffer<uint4> planes("planes", static_cast<size_t>(planes_size(m, columns)),
                                    Access::kWrite);

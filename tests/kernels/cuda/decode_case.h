@@ -65,6 +65,8 @@ class DecodeCase {
   // Row-major data of a part, and the fused tiles made of it.
   const std::vector<uint16_t>& part(size_t p) const { return parts_[p]; }
   const emulator::DeviceBuffer<uint16_t>& tiles() const { return *tiles_; }
+  // What the variants do to the weight: signs and α on the device.
+  std::vector<SignSlot> slots() const;
 
  private:
   struct Level {

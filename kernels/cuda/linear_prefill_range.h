@@ -1,0 +1,59 @@
+// By which power of two a weight's bf16 become fp16 for the prefill kernels. Run once, at load: the
+// device counts exponents, the host chooses.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "kernels/cuda/launch.h"
+
+namespace deltad::cuda {
+
+struct WeightRangeParams {
+  const void* w;     // base tiles
+  uint32_t* counts;  // [256] weights, but zeros, by the exponent's bits; counted on
+  int64_t units;     // of 16 bytes: base_tiles_size
+};
+
+constexpr uint32_t kWeightRangeThreads = 256;
+constexpr uint32_t kWeightRangeBlocks = 264;
+constexpr char kWeightRangeKernel[] = "deltad_weight_range";
+
+inline Launch weight_range_launch(const WeightRangeParams&) {
+  return {{kWeightRangeBlocks}, {kWeightRangeThreads}, 256 * 4};
+}
+
+// The largest |w| · 2^exponent is in [2^8, 2^9): α may be up to 2^6 of them before a sum leaves
+// fp16, and weights down to 2^-22 of the largest keep all their digits. `inexact` counts those
+// that do not (smaller ones lose digits, at most 2^-30 of the largest; infinities and NaN).
+struct WeightRange {
+  int32_t exponent = 0;
+  uint64_t inexact = 0;
+};
+constexpr int32_t kPrefillWeightExponent = 8;
+
+constexpr WeightRange weight_range(const std::array<uint32_t, 256>& counts) {
+  int32_t largest = 254;
+  while (largest > 0 && counts[static_cast<size_t>(largest)] == 0) --largest;
+  if (largest == 0) return {0, uint64_t{counts[0]} + counts[255]};
+  WeightRange range;
+  range.exponent = kPrefillWeightExponent - (largest - 127);
+  // What the kernel's factor, a bf16, and 2^±exponent in fp32 allow.
+  if (range.exponent < -14) range.exponent = -14;
+  if (range.exponent > 100) range.exponent = 100;
+  for (int32_t e = 0; e < 256; ++e) {
+    const bool normal = e > 0 && e < 255 && e - 127 + range.exponent >= -14;
+    if (!normal) range.inexact += counts[static_cast<size_t>(e)];
+  }
+  return range;
+}
+
+// Up to here the sum of a row's levels of α fits beside W.
+constexpr float prefill_alpha_limit(const WeightRange& range) {
+  float limit = 32768;  // 2^15: half of fp16's range
+  for (int32_t i = 0; i < range.exponent; ++i) limit /= 2;
+  for (int32_t i = 0; i > range.exponent; --i) limit *= 2;
+  return limit;
+}
+
+}  // namespace deltad::cuda
