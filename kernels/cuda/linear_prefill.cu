@@ -116,13 +116,13 @@ __global__ void __launch_bounds__(kThreads, 2) deltad_linear_prefill(LinearPrefi
   linear_prefill<128, 0>(p);
 }
 __global__ void __launch_bounds__(kThreads, 2) deltad_linear_prefill_signs1(LinearPrefillParams p) {
-  linear_prefill<128, 1>(p);
+  linear_prefill<96, 1>(p);
 }
 __global__ void __launch_bounds__(kThreads, 2) deltad_linear_prefill_signs2(LinearPrefillParams p) {
   linear_prefill<96, 2>(p);
 }
 __global__ void __launch_bounds__(kThreads, 2) deltad_linear_prefill_signs4(LinearPrefillParams p) {
-  linear_prefill<96, 4>(p);
+  linear_prefill<64, 4>(p);
 }
 
 }  // extern "C"

@@ -27,9 +27,16 @@ struct LinearPrefillParams {
   int32_t packed_rows;  // of x
   int32_t outputs;      // padded to a multiple of 16 (SiluGate: 32)
   int32_t columns;
-  int32_t w_exponent;  // W is multiplied with 2^w_exponent to be fp16: linear_prefill_range.h
+  int32_t w_exponent;   // W is multiplied with 2^w_exponent to be fp16: linear_prefill_range.h
+  uint32_t w_factors;   // prefill_factors(w_exponent)
   LinearEpilogue epilogue;
 };
+
+// What takes bf16 to fp16 before its bits are moved, twice, in bf16: 2^exponent, less the difference
+// of the two exponents' biases, 127 − 15, which the shift brings back.
+constexpr uint32_t prefill_factors(int32_t w_exponent) {
+  return static_cast<uint32_t>(w_exponent - (127 - 15) + 127) * 0x800080u;
+}
 
 constexpr int32_t kPrefillOutputs = 128;  // of a block
 constexpr int32_t kPrefillStages = 4;     // of activations in shared memory
@@ -43,16 +50,16 @@ struct LinearPrefillKernel {
 // mma.sync, every architecture.
 constexpr LinearPrefillKernel kLinearPrefillKernels[] = {
     {"deltad_linear_prefill", 128, 0, 128, 1024},
-    {"deltad_linear_prefill_signs1", 128, 1, 128, 1024},
+    {"deltad_linear_prefill_signs1", 96, 1, 128, 768},
     {"deltad_linear_prefill_signs2", 96, 2, 128, 768},
-    {"deltad_linear_prefill_signs4", 96, 4, 128, 820},
+    {"deltad_linear_prefill_signs4", 64, 4, 128, 839},
 };
 // wgmma: sm_90a alone.
 constexpr LinearPrefillKernel kLinearPrefillHopperKernels[] = {
     {"deltad_linear_prefill_r128", 128, 0, 256, 512},
     {"deltad_linear_prefill_r128_signs1", 128, 1, 256, 512},
-    {"deltad_linear_prefill_r128_signs2", 128, 2, 256, 512},
-    {"deltad_linear_prefill_r128_signs4", 128, 4, 256, 512},
+    {"deltad_linear_prefill_r128_signs2", 128, 2, 256, 656},
+    {"deltad_linear_prefill_r128_signs4", 128, 4, 256, 948},
     {"deltad_linear_prefill_r256", 256, 0, 256, 1024},
     {"deltad_linear_prefill_r256_signs1", 256, 1, 256, 1024},
     {"deltad_linear_prefill_r256_signs2", 256, 2, 256, 1024},

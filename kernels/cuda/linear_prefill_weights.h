@@ -33,12 +33,11 @@ class PrefillWeights {
     for (int32_t i = 0; i < kTiles; ++i) {
       const int32_t there = in_bounds(tile[i] < last) ? tile[i] : last;
       base_at_[i] = static_cast<uint32_t>(there * chunks * kChunkSteps * 32 + lane);
-      signs_at_[i] = static_cast<uint32_t>(there * chunks * 64 + lane / 4 * 8);
       output_[i] = there * kTileOutputs + lane / 4;
     }
-    // 2^w_exponent, and the difference of the exponents' biases, which the shift brings back.
-    factors_ = static_cast<uint32_t>(p.w_exponent + 15) << 7;
-    factors_ |= factors_ << 16;
+    // A tile's signs are a quarter as many words as its base is units; a lane's output's are 8 on.
+    signs_at_ = static_cast<uint32_t>(lane / 4 * 7);
+    factors_ = p.w_factors;
     first_bit_ = 7 - 2 * (lane % 4);
   }
 
@@ -75,12 +74,12 @@ class PrefillWeights {
     if (!in_bounds(block < blocks_)) return;
     // Of a chunk's words of an output: those of lane t's first half, then of its second.
     const auto b = static_cast<uint32_t>(block);
-    const uint32_t at = b / 4 * 64 + b % 2 * 4 + b / 2 % 2;
+    const uint32_t at = signs_at_ + b / 4 * 64 + b % 2 * 4 + b / 2 % 2;
     DELTAD_UNROLL
     for (int32_t i = 0; i < kTiles; ++i) {
       DELTAD_UNROLL
       for (int32_t l = 0; l < kLevels; ++l) {
-        to[i].signs[l] = load_global(signs_[l] + (signs_at_[i] + at) + 2 * step);
+        to[i].signs[l] = load_global(signs_[l] + (base_at_[i] / 4 + at) + 2 * step);
       }
     }
   }
@@ -120,7 +119,7 @@ class PrefillWeights {
   const uint4* base_;
   const uint32_t* signs_[kLevels > 0 ? kLevels : 1] = {};
   uint32_t alpha_[kLevels > 0 ? kLevels : 1][kTiles] = {};  // both halves the same
-  uint32_t base_at_[kTiles], signs_at_[kTiles];             // of the lane
+  uint32_t base_at_[kTiles], signs_at_;                     // of the lane
   int32_t output_[kTiles];                                  // the lane's
   int32_t blocks_, first_bit_;
   uint32_t factors_;

@@ -163,6 +163,7 @@ DecodeCase::Run PrefillCase::run(const std::vector<float>& x, const std::vector<
   p.outputs = outputs;
   p.columns = columns;
   p.w_exponent = range_.exponent;
+  p.w_factors = prefill_factors(range_.exponent);
   p.epilogue = call.epilogue;
   Report report = launch(launcher_, kernel.name,
                          linear_prefill_launch(p, kernel, m, group_count), p, options);

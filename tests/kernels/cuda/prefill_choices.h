@@ -1,0 +1,30 @@
+// Batches for the prefill kernels: what the pairwise covering choices of decode_choices.h mean here.
+// For the emulator's tests and those of the PTX.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tests/kernels/cuda/decode_choices.h"
+#include "tests/kernels/cuda/prefill_case.h"
+
+namespace deltad::cuda {
+
+enum class PrefillFamily : uint8_t { kMma, kWgmma128, kWgmma256 };
+// The family's kernel for so many levels.
+LinearPrefillKernel prefill_kernel(PrefillFamily family, int32_t levels);
+
+// Runs the choice's batch and compares it with the oracle.
+void expect_prefill_choice(const Choice& choice, PrefillFamily family, uint32_t seed,
+                           const Launcher& launcher = &emulate_prefill);
+
+// ‖(y − Wx) − αSx‖ over ‖αSx‖ for one variant whose α is so much of mean |W|.
+double prefill_delta_error(PrefillFamily family, double alpha,
+                           const Launcher& launcher = &emulate_prefill);
+// What the path owes at α = 1 % of mean |W|, and what is reached below.
+struct DeltaBound {
+  double alpha, bound;
+};
+constexpr DeltaBound kPrefillDeltaBounds[] = {{0.03, 0.015}, {0.01, 0.05}, {3e-3, 0.15}, {1e-3, 0.5}, {1e-4, 3}};
+
+}  // namespace deltad::cuda
