@@ -9,8 +9,8 @@ extern "C" __global__ void __launch_bounds__(kWeightRangeThreads)
   const auto thread = static_cast<int32_t>(threadIdx.x);
   store_shared(counts + thread, 0);  // as many threads as counts
   __syncthreads();
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kWeightRangeThreads + thread; i < p.units;
-       i += static_cast<int64_t>(gridDim.x) * kWeightRangeThreads) {
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kWeightRangeThreads + thread;
+       in_bounds(i < p.units); i += static_cast<int64_t>(gridDim.x) * kWeightRangeThreads) {
     const uint4 v = load_global(static_cast<const uint4*>(p.w) + i);
     for (uint32_t pair : {v.x, v.y, v.z, v.w}) {
       for (uint32_t bits : {pair & 0x7fffu, pair >> 16 & 0x7fffu}) {

@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(kPrefillRowsThreads)
 
   // The largest exponent, from the bits of the largest magnitude.
   uint32_t largest = 0;
-  for (int32_t u = lane; u < units; u += 32) {
+  for (int32_t u = lane; in_bounds(u < units); u += 32) {
     const uint4 v = load_global(in + u);
     for (uint32_t pair : {v.x, v.y, v.z, v.w}) {
       const uint32_t low = pair & 0x7fffu, high = pair >> 16 & 0x7fffu;
@@ -61,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(kPrefillRowsThreads)
   const int32_t packed = packed_row_of(p.groups, row);
   auto* out = static_cast<uint4*>(p.packed) + (packed / 8 * kPrefillUnits * 8 + packed % 8);
   const int64_t block = static_cast<int64_t>(p.packed_rows) * kPrefillUnits;
-  for (int32_t u = lane; u < prefill_blocks(p.columns) * kPrefillUnits; u += 32) {
+  for (int32_t u = lane; in_bounds(u < prefill_blocks(p.columns) * kPrefillUnits); u += 32) {
     uint4 v = make_uint4(0, 0, 0, 0);
     if (in_bounds(u < units)) v = load_global(in + u);
     store_global(out + u / kPrefillUnits * block + u % kPrefillUnits * 8,

@@ -68,9 +68,13 @@ class PrefillFinish {
     const auto thread = static_cast<int32_t>(threadIdx.x);
     const auto threads = static_cast<int32_t>(blockDim.x);
     if (p_.epilogue == LinearEpilogue::kSiluGate) {
-      for (int32_t i = thread; i < rows_.count * 16; i += threads) store_gated(i / 16, i % 16);
+      for (int32_t i = thread; in_bounds(i < rows_.count * 16); i += threads) {
+        store_gated(i / 16, i % 16);
+      }
     } else {
-      for (int32_t i = thread; i < rows_.count * 32; i += threads) store_floats(i / 32, i % 32);
+      for (int32_t i = thread; in_bounds(i < rows_.count * 32); i += threads) {
+        store_floats(i / 32, i % 32);
+      }
     }
   }
 

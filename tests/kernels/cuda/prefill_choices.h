@@ -25,6 +25,6 @@ double prefill_delta_error(PrefillFamily family, double alpha,
 struct DeltaBound {
   double alpha, bound;
 };
-constexpr DeltaBound kPrefillDeltaBounds[] = {{0.03, 0.015}, {0.01, 0.05}, {3e-3, 0.15}, {1e-3, 0.5}, {1e-4, 3}};
+constexpr DeltaBound kPrefillDeltaBounds[] = {{0.03, 0.01}, {0.01, 0.05}, {3e-3, 0.09}, {1e-3, 0.33}, {1e-4, 0.95}};
 
 }  // namespace deltad::cuda
