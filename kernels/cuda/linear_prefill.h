@@ -17,9 +17,9 @@
 namespace deltad::cuda {
 
 struct LinearPrefillParams {
-  const void* x;         // packed rows
-  const float* x_scale;  // [rows]
-  const void* w;         // base tiles
+  const void* x;          // packed rows
+  const float* x_scale;   // [rows]
+  const void* w;          // base tiles
   const SignSlot* slots;  // [slots], of this weight
   const RowGroups* groups;
   void* out;  // fp32 or bf16 [rows, out_stride], as the epilogue says; rows 16-byte aligned
@@ -27,13 +27,13 @@ struct LinearPrefillParams {
   int32_t packed_rows;  // of x
   int32_t outputs;      // padded to a multiple of 16 (SiluGate: 32)
   int32_t columns;
-  int32_t w_exponent;   // W is multiplied with 2^w_exponent to be fp16: linear_prefill_range.h
-  uint32_t w_factors;   // prefill_factors(w_exponent)
+  int32_t w_exponent;  // W is multiplied with 2^w_exponent to be fp16: linear_prefill_range.h
+  uint32_t w_factors;  // prefill_factors(w_exponent)
   LinearEpilogue epilogue;
 };
 
-// What takes bf16 to fp16 before its bits are moved, twice, in bf16: 2^exponent, less the difference
-// of the two exponents' biases, 127 − 15, which the shift brings back.
+// What takes bf16 to fp16 before its bits are moved, twice, in bf16: 2^exponent, less the
+// difference of the two exponents' biases, 127 − 15, which the shift brings back.
 constexpr uint32_t prefill_factors(int32_t w_exponent) {
   return static_cast<uint32_t>(w_exponent - (127 - 15) + 127) * 0x800080u;
 }

@@ -6,8 +6,8 @@
 namespace deltad::cuda {
 namespace {
 
-constexpr int32_t kWarps = 8;    // two warpgroups, each of 64 outputs
-constexpr int32_t kHalf = 128;   // rows: the n of one wgmma
+constexpr int32_t kWarps = 8;                  // two warpgroups, each of 64 outputs
+constexpr int32_t kHalf = 128;                 // rows: the n of one wgmma
 constexpr int32_t kGroup = 8 * kPrefillUnits;  // 16-byte units from 8 rows to the next
 
 // Stages of activations: bulk copies in, wgmma out. Thread 0 copies, two blocks of columns after a

@@ -33,15 +33,15 @@ struct PrefillRows {
   }
 };
 
-// The first of the two tiles of 8 outputs, 16 outputs apart, that fill the 16 rows of A number `pair`
-// (0 … 7) of a block; of its tiles.
+// The first of the two tiles of 8 outputs, 16 outputs apart, that fill the 16 rows of A number
+// `pair` (0 … 7) of a block; of its tiles.
 DELTAD_DEVICE int32_t prefill_tile(int32_t pair) { return pair / 2 * 4 + pair % 2; }
 DELTAD_DEVICE int32_t prefill_first_tile() {
   return static_cast<int32_t>(blockIdx.y) * (kPrefillOutputs / kTileOutputs);
 }
 
-// Sums of a tile in shared memory, [rows][kPrefillSumsStride]: rows 2t of a fragment fall into banks
-// 8 apart.
+// Sums of a tile in shared memory, [rows][kPrefillSumsStride]: rows 2t of a fragment fall into
+// banks 8 apart.
 constexpr int32_t kPrefillSumsStride = kPrefillSumsRow / 4;
 
 // A lane's four sums of a fragment: rows `row` and `row` + 1 of `output`, then of `output` + 16.
@@ -84,10 +84,9 @@ class PrefillFinish {
     const float scale = load_global(p_.x_scale + rows_.first + row);
     const float4 d =
         load_shared(shared_cast<float4>(sums_ + (row * kPrefillSumsStride + 4 * quad)));
-    return make_float4(__fmul_rn(__fmul_rn(d.x, scale), w_scale_),
-                       __fmul_rn(__fmul_rn(d.y, scale), w_scale_),
-                       __fmul_rn(__fmul_rn(d.z, scale), w_scale_),
-                       __fmul_rn(__fmul_rn(d.w, scale), w_scale_));
+    return make_float4(
+        __fmul_rn(__fmul_rn(d.x, scale), w_scale_), __fmul_rn(__fmul_rn(d.y, scale), w_scale_),
+        __fmul_rn(__fmul_rn(d.z, scale), w_scale_), __fmul_rn(__fmul_rn(d.w, scale), w_scale_));
   }
 
   DELTAD_DEVICE void store_floats(int32_t row, int32_t quad) const {
@@ -98,8 +97,8 @@ class PrefillFinish {
     float4 y = values(row, quad);
     if (p_.epilogue == LinearEpilogue::kAddResidual) {
       const float4 before = load_global(at);
-      y = make_float4(__fadd_rn(before.x, y.x), __fadd_rn(before.y, y.y),
-                      __fadd_rn(before.z, y.z), __fadd_rn(before.w, y.w));
+      y = make_float4(__fadd_rn(before.x, y.x), __fadd_rn(before.y, y.y), __fadd_rn(before.z, y.z),
+                      __fadd_rn(before.w, y.w));
     }
     store_global(at, y);
   }

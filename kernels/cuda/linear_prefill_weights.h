@@ -60,8 +60,8 @@ class PrefillWeights {
     }
   }
 
-  // Step `step` (0 or 1) of a block of 64 columns, if there is such a block. The base's can be asked
-  // for before the kernel before has ended.
+  // Step `step` (0 or 1) of a block of 64 columns, if there is such a block. The base's can be
+  // asked for before the kernel before has ended.
   DELTAD_DEVICE void load_base(int32_t block, int32_t step, Step (&to)[kTiles]) const {
     if (!in_bounds(block < blocks_)) return;
     const uint32_t at = static_cast<uint32_t>(2 * block) * 32;

@@ -35,9 +35,9 @@ TEST(HalfPairs, AddAndRoundOnce) {
 TEST(HalfPairs, PackRoundsToTheNearestEven) {
   EXPECT_EQ(pack_f16x2(1.0f, -2.0f), 0xc0003c00u);
   EXPECT_EQ(pack_f16x2(1.0f + 0x1p-11f, 1.0f + 0x3p-11f), 0x3c023c00u);
-  EXPECT_EQ(pack_f16x2(0x1p-24f, 0x1p-25f), 0x00000001u);        // the smallest; half of it
-  EXPECT_EQ(pack_f16x2(65519.0f, 65520.0f), 0x7c007bffu);        // the largest; the first infinite
-  EXPECT_EQ(pack_f16x2(0x1.ffcp-15f, 0x1.ffep-15f), 0x040003ffu);  // a carry into the exponent
+  EXPECT_EQ(pack_f16x2(0x1p-24f, 0x1p-25f), 0x00000001u);  // the smallest; half of it
+  EXPECT_EQ(pack_f16x2(65519.0f, 65520.0f), 0x7c007bffu);  // the largest; the first infinite
+  EXPECT_EQ(pack_f16x2(0x1.ff8p-15f, 0x1.ffcp-15f), 0x040003ffu);  // a carry into the exponent
 }
 
 // With the prefill kernels' factors and shift, the bits of fp16.
@@ -51,8 +51,7 @@ TEST(HalfPairs, ScaledMagnitudesShiftedAreF16) {
       if (e < -126 || e > 127) continue;
       const uint32_t bits = static_cast<uint32_t>(e + 127) << 7 | (random() & 0x807f);
       const uint32_t pair = bits | 0x3f80u << 16;
-      const double want =
-          std::ldexp(std::abs(bf16_to_f32(static_cast<uint16_t>(bits))), exponent);
+      const double want = std::ldexp(std::abs(bf16_to_f32(static_cast<uint16_t>(bits))), exponent);
       const double got = low(scale_magnitudes_bf16x2(pair, factors) << 3);
       if (want >= 0x1p-14) {
         ASSERT_EQ(got, want);

@@ -84,10 +84,10 @@ TEST(PrefillRows, AreInBlocksOf64ColumnsAndExact) {
     EXPECT_EQ(std::ldexp(0.5f, std::ilogb(scale) + 1), scale) << "not a power of two";
     float largest = 0;
     for (int32_t c = 0; c < 5 * 64; ++c) {
-      const int32_t unit = ((c / 64 * kPackedRows / 8 + packed / 8) * 8 + c % 64 / 8) * 8 + packed % 8;
+      const int32_t unit =
+          ((c / 64 * kPackedRows / 8 + packed / 8) * 8 + c % 64 / 8) * 8 + packed % 8;
       const float v = f16_to_f32(got.packed[static_cast<size_t>(unit * 8 + c % 8)]);
-      const float want =
-          c < kColumns ? bf16_to_f32(x[static_cast<size_t>(row * kStride + c)]) : 0;
+      const float want = c < kColumns ? bf16_to_f32(x[static_cast<size_t>(row * kStride + c)]) : 0;
       ASSERT_EQ(v * scale, want) << "row " << row << " column " << c;
       largest = std::max(largest, std::abs(v));
     }

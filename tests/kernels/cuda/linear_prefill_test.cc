@@ -70,8 +70,8 @@ TEST_P(LinearPrefill, RowsAreTheSameBitsForEveryNumberAndNeighbour) {
   Middle m;
   constexpr int32_t kRows = 512;
   const std::vector<float> x = m.c.weight().random_rows(kRows);
-  const std::vector<RowGroup> groups = {{0, 40, -1},      {40, 41, m.a},      {41, 230, m.b},
-                                        {230, 239, m.none}, {239, 512, m.d}};
+  const std::vector<RowGroup> groups = {
+      {0, 40, -1}, {40, 41, m.a}, {41, 230, m.b}, {230, 239, m.none}, {239, 512, m.d}};
   const DecodeCase::Run all = m.c.run(x, groups, kernel(4));
   ASSERT_TRUE(all.report.ok()) << all.report.text();
   const auto columns = static_cast<ptrdiff_t>(m.c.weight().shape().columns);
@@ -153,9 +153,15 @@ TEST_P(LinearPrefill, SitesMatter) {
     LinearEpilogue epilogue;
   };
   std::vector<Batch> batches = {
-      {wide, wide.weight().random_rows(45), {{0, 3, -1}, {3, 40, a}, {40, 45, b}}, kernel(2),
+      {wide,
+       wide.weight().random_rows(45),
+       {{0, 3, -1}, {3, 40, a}, {40, 45, b}},
+       kernel(2),
        LinearEpilogue::kStore},
-      {gated, gated.weight().random_rows(11), {{0, 2, -1}, {2, 11, g}}, kernel(1),
+      {gated,
+       gated.weight().random_rows(11),
+       {{0, 2, -1}, {2, 11, g}},
+       kernel(1),
        LinearEpilogue::kSiluGate},
       {narrow, narrow.weight().random_rows(1), {{0, 1, n}}, kernel(1), LinearEpilogue::kStore}};
   expect_every_site_matters([&](const Options& options, emulator::Report* report) {
@@ -207,10 +213,10 @@ TEST(LinearPrefillKernels, AreChosenByTheTurnsOfBlocks) {
     return linear_prefill_kernel(kLinearPrefillHopperKernels, groups, outputs, levels, 132)
         .tile_rows;
   };
-  EXPECT_EQ(rows(4096, 1, {{0, 512, 0}}), 128);   // 128 blocks, not 64
-  EXPECT_EQ(rows(28672, 1, {{0, 512, 0}}), 128);  // 7 turns of 128 rows, not 4 of 256
+  EXPECT_EQ(rows(4096, 1, {{0, 512, 0}}), 128);    // 128 blocks, not 64
+  EXPECT_EQ(rows(28672, 1, {{0, 512, 0}}), 128);   // 7 turns of 128 rows, not 4 of 256
   EXPECT_EQ(rows(28672, 1, {{0, 2048, 0}}), 256);  // the same either way
-  EXPECT_EQ(rows(4096, 4, {{0, 600, 0}}), 256);  // signs of four levels are made half as often
+  EXPECT_EQ(rows(4096, 4, {{0, 600, 0}}), 256);    // signs of four levels are made half as often
   EXPECT_EQ(rows(28672, 1, {{0, 37, 0}, {37, 74, 1}}), 128);
   EXPECT_EQ(linear_prefill_kernel(kLinearPrefillHopperKernels, std::vector<RowGroup>{{0, 9, 0}}, 96,
                                   3, 132)

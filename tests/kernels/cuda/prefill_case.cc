@@ -97,9 +97,8 @@ double rounded_to_f16(double v) {
 PrefillCase::PrefillCase(WeightShape shape, uint32_t seed, Launcher launcher)
     : weight_(std::move(shape), seed, launcher), launcher_(std::move(launcher)) {
   const DeviceBuffer<uint32_t> counts("counts", std::vector<uint32_t>(256, 0), Access::kWrite);
-  const WeightRangeParams p = {
-      weight_.tiles().data(), counts.data(),
-      base_tiles_size(weight_.shape().outputs(), weight_.shape().columns)};
+  const WeightRangeParams p = {weight_.tiles().data(), counts.data(),
+                               base_tiles_size(weight_.shape().outputs(), weight_.shape().columns)};
   Launch shape_of = weight_range_launch(p);
   shape_of.grid.x = 2;  // as few as must share the counts
   const Report report = launch(launcher_, kWeightRangeKernel, shape_of, p, {});
@@ -135,12 +134,13 @@ DecodeCase::Run PrefillCase::run(const std::vector<float>& x, const std::vector<
   const DeviceBuffer<SignSlot> slots("slots", weight_.slots(), Access::kFresh);
 
   const int32_t packed_rows = prefill_packed_rows(m, group_count);
-  DeviceBuffer<uint4> packed(
-      "packed rows", static_cast<size_t>(prefill_packed_size(packed_rows, columns)), Access::kWrite);
+  DeviceBuffer<uint4> packed("packed rows",
+                             static_cast<size_t>(prefill_packed_size(packed_rows, columns)),
+                             Access::kWrite);
   DeviceBuffer<float> scale("row scale", rows, Access::kWrite);
-  const PrefillRowsParams pack = {x_buffer.data(), group_buffer.data(), packed.data(),
-                                  scale.data(),    stride,              m,
-                                  columns,         packed_rows};
+  const PrefillRowsParams pack = {
+      x_buffer.data(), group_buffer.data(), packed.data(), scale.data(), stride, m,
+      columns,         packed_rows};
   run.report = launch(launcher_, kPrefillRowsKernel, prefill_rows_launch(pack), pack, options);
   if (!run.report.ok()) return run;
   packed.set_access(Access::kFresh);
@@ -165,8 +165,8 @@ DecodeCase::Run PrefillCase::run(const std::vector<float>& x, const std::vector<
   p.w_exponent = range_.exponent;
   p.w_factors = prefill_factors(range_.exponent);
   p.epilogue = call.epilogue;
-  Report report = launch(launcher_, kernel.name,
-                         linear_prefill_launch(p, kernel, m, group_count), p, options);
+  Report report =
+      launch(launcher_, kernel.name, linear_prefill_launch(p, kernel, m, group_count), p, options);
   report.sites.insert(report.sites.end(), run.report.sites.begin(), run.report.sites.end());
   run.report = std::move(report);
   if (!run.report.ok()) return run;
@@ -190,8 +190,8 @@ const PrefillCase::Rounding& PrefillCase::rounding(int32_t slot) {
       // linear_tiles.h: the lane's element of the step; the sign's bit of its lane's word.
       const int32_t chunk = o / 8 * chunks + c / kChunk, k = c % kChunk;
       const int32_t lane = o % 8 * 4 + k % 8 / 2, element = k % kStep / 8 * 2 + k % 2;
-      const auto at = static_cast<size_t>(((chunk * kChunkSteps + k / kStep) * 32 + lane) * 8 +
-                                          element);
+      const auto at =
+          static_cast<size_t>(((chunk * kChunkSteps + k / kStep) * 32 + lane) * 8 + element);
       const double w = bf16_to_f32(weight_.tiles()[at]);
       double exact = w, delta = 0;
       for (size_t l = 0; l < kMaxSignLevels && own.signs[l] != nullptr; ++l) {
@@ -224,7 +224,8 @@ DecodeCase::Expected PrefillCase::expected(const float* x, int32_t slot) {
   double largest = 0;
   for (size_t c = 0; c < columns; ++c) largest = std::max(largest, std::abs(double{x[c]}));
   // Half of fp16's last digit, for x so small beside the row's largest that it is subnormal.
-  const double digit = largest > 0 ? std::ldexp(1, std::ilogb(largest) - kPrefillRowExponent - 25) : 0;
+  const double digit =
+      largest > 0 ? std::ldexp(1, std::ilogb(largest) - kPrefillRowExponent - 25) : 0;
   for (size_t o = 0; o < all.y.size(); ++o) {
     double size = 0, residue = 0, weights = 0;
     for (size_t c = 0; c < columns; ++c) {

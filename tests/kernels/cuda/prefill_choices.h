@@ -1,5 +1,5 @@
-// Batches for the prefill kernels: what the pairwise covering choices of decode_choices.h mean here.
-// For the emulator's tests and those of the PTX.
+// Batches for the prefill kernels: what the pairwise covering choices of decode_choices.h mean
+// here. For the emulator's tests and those of the PTX.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,7 @@ double prefill_delta_error(PrefillFamily family, double alpha,
 struct DeltaBound {
   double alpha, bound;
 };
-constexpr DeltaBound kPrefillDeltaBounds[] = {{0.03, 0.01}, {0.01, 0.05}, {3e-3, 0.09}, {1e-3, 0.33}, {1e-4, 0.95}};
+constexpr DeltaBound kPrefillDeltaBounds[] = {
+    {0.03, 0.01}, {0.01, 0.05}, {3e-3, 0.09}, {1e-3, 0.33}, {1e-4, 0.95}};
 
 }  // namespace deltad::cuda

@@ -75,7 +75,7 @@ TEST_P(LinearPrefillPtx, EqualsTheOracle) {
   const auto arch =
       static_cast<size_t>(std::find(std::begin(all), std::end(all), GetParam()) - std::begin(all));
   const std::vector<Choice> choices = pairwise(3);
-  for (size_t i = arch; i < choices.size(); i += 5 * std::size(all)) {
+  for (size_t i = arch; i < choices.size(); i += 8 * std::size(all)) {
     SCOPED_TRACE("choice " + std::to_string(i) + ": " + testing::PrintToString(choices[i]));
     schedule_ = ptx::schedules()[i % ptx::schedules().size()];
     const PrefillFamily family = families()[i % families().size()];
@@ -98,6 +98,18 @@ struct Batch {
   PrefillCase::Call call;
 };
 
+// What cannot show here; the emulator's tests see that it matters, but for the second of two waits.
+bool not_seen_here(const std::string& mutation) {
+  const auto has = [&](const char* text) { return mutation.find(text) != std::string::npos; };
+  // The copy engine sees an mbarrier's init anyway.
+  if (has("fence.proxy.async")) return true;
+  // Products read shared memory for the warp, not for each of its lanes.
+  if (has("bar.warp.sync")) return true;
+  // The wait in the second step of a block keeps A's registers until they have been multiplied;
+  // here they are read at once. The wait in the first step shows, by the stage that it frees.
+  return has("wgmma.wait_group.sync.aligned 1");
+}
+
 // By architecture and the kernel's name.
 class LinearPrefillPtxSites
     : public LinearPrefillPtxTest,
@@ -106,22 +118,24 @@ class LinearPrefillPtxSites
   LinearPrefillPtxSites() : LinearPrefillPtxTest(std::get<0>(GetParam())) {}
 
   // Every mutation must show in a fault or in other bits.
-  void expect_mutations_caught(const LinearPrefillKernel& linear, size_t at_least,
-                               bool (*not_seen_here)(const std::string&) = nullptr) {
+  void expect_mutations_caught(const LinearPrefillKernel& linear, size_t at_least) {
     // More blocks of columns than stages, all of W's memory read; outputs that fill no block.
-    PrefillCase full({{24}, 512}, 1, launcher()), gated({{40, 40}, 200, true}, 1, launcher());
+    PrefillCase full({{24}, 512}, 1, launcher()), gated({{40, 40}, 72, true}, 1, launcher());
     std::vector<int32_t> slots = {-1}, gated_slots = {-1};
     if (linear.levels > 0) {
       slots.push_back(full.weight().add_variant(linear.levels, 2e-3));
       gated_slots.push_back(gated.weight().add_variant(1, 1e-3));
     }
     std::vector<Batch> batches = {
-        {&full, full.weight().random_rows(45), {{0, 3, -1}, {3, 45, slots.back()}}, {}},
-        {&full, full.weight().random_rows(2), {{0, 2, slots.back()}}, {}},
+        {&full, full.weight().random_rows(40), {{0, 3, -1}, {3, 40, slots.back()}}, {}},
         {&gated,
          gated.weight().random_rows(5),
          {{0, 5, gated_slots.back()}},
          {.epilogue = LinearEpilogue::kSiluGate}}};
+    // By mma, tiles of few rows have a loop of their own.
+    if (!hopper_) {
+      batches.push_back({&full, full.weight().random_rows(2), {{0, 2, slots.back()}}, {}});
+    }
     mutated_ = std::get<1>(GetParam());
     std::vector<std::vector<float>> right;
     PtxFile* file = file_of(mutated_);
@@ -146,7 +160,7 @@ class LinearPrefillPtxSites
           if (right.empty()) right = out;
           return std::string(out == right ? "" : "other bits");
         },
-        not_seen_here);
+        &not_seen_here);
   }
 };
 
@@ -155,9 +169,14 @@ std::vector<std::string> names(std::span<const LinearPrefillKernel> kernels) {
   for (const LinearPrefillKernel& kernel : kernels) all.emplace_back(kernel.name);
   return all;
 }
-INSTANTIATE_TEST_SUITE_P(Hopper, LinearPrefillPtxSites,
+// All kernels of 128 rows; of the others, whose PTX differs little, a sample.
+INSTANTIATE_TEST_SUITE_P(
+    Hopper, LinearPrefillPtxSites,
+    testing::Combine(testing::Values("sm_90a"),
+                     testing::ValuesIn(names(std::span(kLinearPrefillHopperKernels).last(4)))));
+INSTANTIATE_TEST_SUITE_P(HopperOf256, LinearPrefillPtxSites,
                          testing::Combine(testing::Values("sm_90a"),
-                                          testing::ValuesIn(names(kLinearPrefillHopperKernels))));
+                                          testing::Values(kLinearPrefillHopperKernels[1].name)));
 INSTANTIATE_TEST_SUITE_P(Ampere, LinearPrefillPtxSites,
                          testing::Combine(testing::Values("sm_80"),
                                           testing::ValuesIn(names(kLinearPrefillKernels))));
