@@ -10,7 +10,7 @@ constexpr int32_t kThreads = 128;  // four warps, each of 32 outputs
 constexpr int32_t kTiles = 4;      // of 8 outputs, a warp's
 
 // Multiplies a tile of up to 16 · kRowTiles rows; leaves the sums in shared memory.
-template <int kRowTiles, int kLevels>
+template <bool kApart, int kRowTiles, int kLevels>
 DELTAD_DEVICE void multiply(const LinearPrefillParams& p, const PrefillRows& rows,
                             const PrefillWeights<kTiles, kLevels>& weights,
                             StepOfTile<kLevels> (&step)[kTiles]) {
@@ -40,22 +40,25 @@ DELTAD_DEVICE void multiply(const LinearPrefillParams& p, const PrefillRows& row
     // Lane l: row l % 8 of a matrix; matrices l / 8 are two units of eight rows, then of the next.
     const Shared<uint4> b = stages + (i % kPrefillStages * kStage + lane / 16 * kPrefillUnits * 8 +
                                       lane / 8 % 2 * 8 + lane % 8);
+    // Two steps of 32 columns; or of each, W and then α·S.
     DELTAD_UNROLL
-    for (int32_t s = 0; s < 2; ++s) {
+    for (int32_t turn = 0; turn < (kApart ? 4 : 2); ++turn) {
+      const int32_t s = kApart ? turn / 2 : turn;
       uint32_t a[kTiles / 2][2][4];
       DELTAD_UNROLL
       for (int32_t m = 0; m < kTiles / 2; ++m) {
-        uint32_t low[4], high[4];  // of outputs g, and 16 further
-        weights.build(step, m, low);
-        weights.build(step, m + 2, high);
-        DELTAD_UNROLL
-        for (int32_t k = 0; k < 2; ++k) {
-          a[m][k][0] = low[2 * k], a[m][k][1] = high[2 * k];
-          a[m][k][2] = low[2 * k + 1], a[m][k][3] = high[2 * k + 1];
+        if (!kApart) {
+          weights.template build<PrefillPart::kSum>(step, m, m + 2, a[m]);
+        } else if (turn % 2 == 0) {
+          weights.template build<PrefillPart::kBase>(step, m, m + 2, a[m]);
+        } else {
+          weights.template build<PrefillPart::kDelta>(step, m, m + 2, a[m]);
         }
       }
-      weights.load_base(i + s, 1 - s, step);
-      weights.load_signs(i + s, 1 - s, step);
+      if (!kApart || turn % 2 == 1) {
+        weights.load_base(i + s, 1 - s, step);
+        weights.load_signs(i + s, 1 - s, step);
+      }
       DELTAD_UNROLL
       for (int32_t k = 0; k < 2; ++k) {
         DELTAD_UNROLL
@@ -99,10 +102,12 @@ DELTAD_DEVICE void linear_prefill(const LinearPrefillParams& p) {
   if (rows.count == 0) return;
   weights.set_variant(p, rows.slot);
   weights.load_signs(0, 0, step);
-  if (rows.count <= 32) {
-    multiply<2, kLevels>(p, rows, weights, step);
+  if (kLevels > 0 && multiplied_apart(p, rows.slot)) {
+    multiply<kLevels != 0, kRows / 16, kLevels>(p, rows, weights, step);
+  } else if (rows.count <= 32) {
+    multiply<false, 2, kLevels>(p, rows, weights, step);
   } else {
-    multiply<kRows / 16, kLevels>(p, rows, weights, step);
+    multiply<false, kRows / 16, kLevels>(p, rows, weights, step);
   }
   PrefillFinish(p, rows, dynamic_shared<float>()).run();
 }

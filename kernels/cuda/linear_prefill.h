@@ -21,6 +21,9 @@ struct LinearPrefillParams {
   const float* x_scale;   // [rows]
   const void* w;          // base tiles
   const SignSlot* slots;  // [slots], of this weight
+  // [slots], of this weight: not 0 where α is so small that W and α·S are multiplied one after the
+  // other, not as their sum (prefill_apart)
+  const int32_t* apart;
   const RowGroups* groups;
   void* out;  // fp32 or bf16 [rows, out_stride], as the epilogue says; rows 16-byte aligned
   int64_t out_stride;

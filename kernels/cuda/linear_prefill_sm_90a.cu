@@ -60,6 +60,53 @@ struct PrefillStages {
   }
 };
 
+// d: sums of the tile's halves of 128 rows. step: the first block's, already asked for.
+template <bool kApart, int kRows, int kLevels>
+DELTAD_DEVICE void multiply(const PrefillStages<kRows>& stages,
+                            const PrefillWeights<2, kLevels>& weights,
+                            StepOfTile<kLevels> (&step)[2][2],
+                            float (&d)[kRows / kHalf][kHalf / 2]) {
+  uint32_t a[2][2][4];  // one is multiplied while the other is made
+  DELTAD_ROLLED
+  for (int32_t i = 0; i < stages.blocks; ++i) {
+    stages.copy(i + kPrefillStages - 2);
+    const uint64_t b = wgmma_descriptor(stages.data + i % kPrefillStages * stages.kStage, 128,
+                                        kGroup * 16, WgmmaSwizzle::kNone);
+    // Two steps of 32 columns; or of each, W and then α·S.
+    DELTAD_UNROLL
+    for (int32_t turn = 0; turn < (kApart ? 4 : 2); ++turn) {
+      const int32_t s = kApart ? turn / 2 : turn;
+      if (!kApart) {
+        weights.template build<PrefillPart::kSum>(step[s], 0, 1, a[turn % 2]);
+      } else if (turn % 2 == 0) {
+        weights.template build<PrefillPart::kBase>(step[s], 0, 1, a[0]);
+      } else {
+        weights.template build<PrefillPart::kDelta>(step[s], 0, 1, a[1]);
+      }
+      if (!kApart || turn % 2 == 1) {
+        weights.load_base(i + 1, s, step[s]);
+        weights.load_signs(i + 1, s, step[s]);
+      }
+      if (turn == 0) stages.wait(i);
+      wgmma_fence();
+      DELTAD_UNROLL
+      for (int32_t k = 0; k < 2; ++k) {
+        DELTAD_UNROLL
+        for (int32_t h = 0; h < kRows / kHalf; ++h) {
+          // The descriptor counts in 16 bytes: 16 columns are two units of 8.
+          wgmma_m64n128k16_f16(
+              d[h], a[turn % 2][k],
+              b + static_cast<uint64_t>((2 * s + k) * 16 + h * (kHalf / 8 * kGroup)));
+        }
+      }
+      wgmma_commit();
+      wgmma_wait<1>();
+      if (turn == 0 && i > 0) stages.release(i - 1);
+    }
+  }
+  wgmma_wait<0>();
+}
+
 template <int kRows, int kLevels>
 DELTAD_DEVICE void linear_prefill(const LinearPrefillParams& p) {
   constexpr int kHalves = kRows / kHalf;
@@ -82,42 +129,11 @@ DELTAD_DEVICE void linear_prefill(const LinearPrefillParams& p) {
   weights.load_signs(0, 1, step[1]);
 
   float d[kHalves][kHalf / 2] = {};
-  uint32_t a[2][2][4];  // of the block's steps: one is multiplied while the other is made
-  DELTAD_ROLLED
-  for (int32_t i = 0; i < stages.blocks; ++i) {
-    stages.copy(i + kPrefillStages - 2);
-    const uint64_t b = wgmma_descriptor(stages.data + i % kPrefillStages * stages.kStage, 128,
-                                        kGroup * 16, WgmmaSwizzle::kNone);
-    DELTAD_UNROLL
-    for (int32_t s = 0; s < 2; ++s) {
-      uint32_t low[4], high[4];  // of outputs g, and 16 further
-      weights.build(step[s], 0, low);
-      weights.build(step[s], 1, high);
-      DELTAD_UNROLL
-      for (int32_t k = 0; k < 2; ++k) {
-        a[s][k][0] = low[2 * k], a[s][k][1] = high[2 * k];
-        a[s][k][2] = low[2 * k + 1], a[s][k][3] = high[2 * k + 1];
-      }
-      weights.load_base(i + 1, s, step[s]);
-      weights.load_signs(i + 1, s, step[s]);
-      if (s == 0) stages.wait(i);
-      wgmma_fence();
-      DELTAD_UNROLL
-      for (int32_t k = 0; k < 2; ++k) {
-        DELTAD_UNROLL
-        for (int32_t h = 0; h < kHalves; ++h) {
-          // The descriptor counts in 16 bytes: 16 columns are two units of 8.
-          wgmma_m64n128k16_f16(
-              d[h], a[s][k],
-              b + static_cast<uint64_t>((2 * s + k) * 16 + h * (kHalf / 8 * kGroup)));
-        }
-      }
-      wgmma_commit();
-      wgmma_wait<1>();
-      if (s == 0 && i > 0) stages.release(i - 1);
-    }
+  if (kLevels > 0 && multiplied_apart(p, rows.slot)) {
+    multiply<kLevels != 0>(stages, weights, step, d);
+  } else {
+    multiply<false>(stages, weights, step, d);
   }
-  wgmma_wait<0>();
   let_next_kernel_start();
 
   const Shared<float> sums = shared_cast<float>(stages.data);

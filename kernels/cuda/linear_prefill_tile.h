@@ -33,6 +33,11 @@ struct PrefillRows {
   }
 };
 
+// Whether a variant's signs are multiplied by themselves.
+DELTAD_DEVICE bool multiplied_apart(const LinearPrefillParams& p, int32_t slot) {
+  return slot >= 0 && load_global(p.apart + slot) != 0;
+}
+
 // The first of the two tiles of 8 outputs, 16 outputs apart, that fill the 16 rows of A number
 // `pair` (0 … 7) of a block; of its tiles.
 DELTAD_DEVICE int32_t prefill_tile(int32_t pair) { return pair / 2 * 4 + pair % 2; }

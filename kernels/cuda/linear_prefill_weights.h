@@ -18,6 +18,9 @@ struct StepOfTile {
   uint32_t signs[kLevels > 0 ? kLevels : 1];  // of all 32 columns of the lane's output
 };
 
+// What A is made of: W + Σ α·S, or one of the two.
+enum class PrefillPart : int32_t { kSum, kBase, kDelta };
+
 template <int kTiles, int kLevels>
 class PrefillWeights {
  public:
@@ -84,28 +87,46 @@ class PrefillWeights {
     }
   }
 
-  // Columns 2t, 2t+1 | 2t+8, 2t+9 | 2t+16, 2t+17 | 2t+24, 2t+25 of the step.
-  DELTAD_DEVICE void build(const Step (&step)[kTiles], int32_t i, uint32_t (&pairs)[4]) const {
-    pairs[0] = weight<0>(step[i], i, step[i].base.x);
-    pairs[1] = weight<1>(step[i], i, step[i].base.y);
-    pairs[2] = weight<2>(step[i], i, step[i].base.z);
-    pairs[3] = weight<3>(step[i], i, step[i].base.w);
+  // Two k of 16 columns of A, its rows being outputs of tiles i and j.
+  template <PrefillPart kPart>
+  DELTAD_DEVICE void build(const Step (&step)[kTiles], int32_t i, int32_t j,
+                           uint32_t (&a)[2][4]) const {
+    uint32_t low[4], high[4];
+    build_tile<kPart>(step[i], i, low);
+    build_tile<kPart>(step[j], j, high);
+    DELTAD_UNROLL
+    for (int32_t k = 0; k < 2; ++k) {
+      a[k][0] = low[2 * k], a[k][1] = high[2 * k];
+      a[k][2] = low[2 * k + 1], a[k][3] = high[2 * k + 1];
+    }
   }
 
  private:
   static constexpr uint32_t kSigns = 0x80008000u;
 
-  template <int kPair>
+  // Columns 2t, 2t+1 | 2t+8, 2t+9 | 2t+16, 2t+17 | 2t+24, 2t+25 of the step.
+  template <PrefillPart kPart>
+  DELTAD_DEVICE void build_tile(const Step& step, int32_t i, uint32_t (&pairs)[4]) const {
+    pairs[0] = weight<kPart, 0>(step, i, step.base.x);
+    pairs[1] = weight<kPart, 1>(step, i, step.base.y);
+    pairs[2] = weight<kPart, 2>(step, i, step.base.z);
+    pairs[3] = weight<kPart, 3>(step, i, step.base.w);
+  }
+
+  template <PrefillPart kPart, int kPair>
   DELTAD_DEVICE uint32_t weight(const Step& step, int32_t i, uint32_t bf16) const {
-    const uint32_t magnitude = scale_magnitudes_bf16x2(bf16, factors_) << 3;
-    const uint32_t w = lop3<0xea>(bf16, kSigns, magnitude);  // (a & b) | c
-    if (kLevels == 0) return w;
+    uint32_t w = 0;
+    if (kPart != PrefillPart::kDelta) {
+      const uint32_t magnitude = scale_magnitudes_bf16x2(bf16, factors_) << 3;
+      w = lop3<0xea>(bf16, kSigns, magnitude);  // (a & b) | c
+      if (kLevels == 0 || kPart == PrefillPart::kBase) return w;
+    }
     uint32_t delta = signed_alpha<kPair>(step, i, 0);
     DELTAD_UNROLL
     for (int32_t l = 1; l < kLevels; ++l) {
       delta = add_f16x2(delta, signed_alpha<kPair>(step, i, l));
     }
-    return add_f16x2(w, delta);
+    return kPart == PrefillPart::kDelta ? delta : add_f16x2(w, delta);
   }
 
   // Bits 2t + 8·kPair and the next go to the ends of the two halves, over the ends of bytes.

@@ -24,7 +24,9 @@ class Kernel:
     def __init__(self, fields, code, arch):
         self.name, rows, levels, threads, cycles = fields
         self.rows, self.levels, self.threads = int(rows), int(levels), int(threads)
-        loop = code.hot_loop()
+        # Of W + α·S: a loop that multiplies W and α·S apart has twice its products, one of few rows less.
+        wanted = self.rows * 64 * OUTPUTS / (self.threads // 32) / sass.TENSOR_RATES[arch]["HMMA"]
+        loop = next(l for l in code.loops() if sass.busy(code, l, arch)["tensor"] == wanted)
         self.busy = sass.busy(code, loop, arch)
         self.pipe = max(self.busy, key=self.busy.get)
         if self.busy["tensor"] >= self.busy[self.pipe]:
@@ -34,7 +36,7 @@ class Kernel:
         self.tensor = warps * self.busy["tensor"]
         self.once = warps * (len(code.code) - (loop.end - loop.begin + 1)) + LATENCY
         self.l2 = (OUTPUTS + self.rows) * 64 * 2 / self.cycles
-        if int(cycles) != self.cycles:
+        if abs(int(cycles) / self.cycles - 1) > 0.03:  # the header's choose between kernels; the table's are exact
             raise SystemExit(f"{HEADER.name} says {cycles} cycles for {self.name} ({arch}), its code {self.cycles:g}")
 
 

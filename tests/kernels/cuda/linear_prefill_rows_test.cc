@@ -145,6 +145,9 @@ TEST(WeightRange, IsThePowerOfTwoThatBringsTheLargestTo2To8) {
   EXPECT_EQ(weight_range(counts).exponent, 12);
   EXPECT_EQ(weight_range(counts).inexact, 0u);
   EXPECT_EQ(prefill_alpha_limit(weight_range(counts)), 8.0f);
+  EXPECT_FLOAT_EQ(weight_range(counts).mean, (5 * 1.5f / 16 + 3 * 1.5f / 16 / (1 << 22)) / 8);
+  EXPECT_TRUE(prefill_apart(weight_range(counts), 0.0003f));
+  EXPECT_FALSE(prefill_apart(weight_range(counts), 0.0006f));
   counts[100] = 2;
   counts[0] = 1;    // subnormal
   counts[255] = 4;  // infinite or NaN

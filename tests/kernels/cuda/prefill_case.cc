@@ -108,6 +108,17 @@ PrefillCase::PrefillCase(WeightShape shape, uint32_t seed, Launcher launcher)
   range_ = weight_range(values);
 }
 
+bool PrefillCase::apart(int32_t slot) const {
+  const SignSlot own = slot < 0 ? SignSlot{} : weight_.slots()[static_cast<size_t>(slot)];
+  if (own.signs[0] == nullptr) return false;
+  double sum = 0, count = 0;
+  for (int32_t o = 0; o < weight_.shape().outputs(); ++o) {
+    sum += own.alpha[0][o];
+    count += own.alpha[0][o] != 0;  // not the padding
+  }
+  return prefill_apart(range_, static_cast<float>(sum / count));
+}
+
 DecodeCase::Run PrefillCase::run(const std::vector<float>& x, const std::vector<RowGroup>& groups,
                                  const LinearPrefillKernel& kernel, const Call& call) {
   const int32_t m = groups.back().end_row, columns = weight_.shape().columns;
@@ -133,6 +144,12 @@ DecodeCase::Run PrefillCase::run(const std::vector<float>& x, const std::vector<
                                              Access::kFresh);
   const DeviceBuffer<SignSlot> slots("slots", weight_.slots(), Access::kFresh);
 
+  std::vector<int32_t> apart_values;
+  for (size_t v = 0; v < slots.size(); ++v) {
+    apart_values.push_back(apart(static_cast<int32_t>(v)) ? 1 : 0);
+  }
+  const DeviceBuffer<int32_t> apart_buffer("apart", apart_values, Access::kFresh);
+
   const int32_t packed_rows = prefill_packed_rows(m, group_count);
   DeviceBuffer<uint4> packed("packed rows",
                              static_cast<size_t>(prefill_packed_size(packed_rows, columns)),
@@ -156,6 +173,7 @@ DecodeCase::Run PrefillCase::run(const std::vector<float>& x, const std::vector<
   p.x_scale = scale.data();
   p.w = weight_.tiles().data();
   p.slots = slots.data();
+  p.apart = apart_buffer.data();
   p.groups = group_buffer.data();
   p.out = gated ? static_cast<void*>(gated_out.data()) : out.data();
   p.out_stride = static_cast<int64_t>(width);
@@ -184,6 +202,7 @@ const PrefillCase::Rounding& PrefillCase::rounding(int32_t slot) {
   const int32_t outputs = weight_.shape().outputs(), columns = weight_.shape().columns;
   const int32_t chunks = chunks_of(columns), s = range_.exponent;
   const SignSlot own = slot < 0 ? SignSlot{} : weight_.slots()[static_cast<size_t>(slot)];
+  const bool by_itself = apart(slot);
   Rounding& r = roundings_[slot];
   for (int32_t o = 0; o < outputs; ++o) {
     for (int32_t c = 0; c < columns; ++c) {
@@ -203,10 +222,11 @@ const PrefillCase::Rounding& PrefillCase::rounding(int32_t slot) {
         delta = l == 0 ? rounded : rounded_to_f16(delta + rounded);
       }
       // Where fp16 is subnormal, W's last digit is eight times as large.
-      double half = rounded_to_f16(std::ldexp(w, s)), lost = 0;
-      if (std::abs(half) < 0x1p-14) lost = 0x1p-22;
-      half = rounded_to_f16(half + delta);
-      r.size.push_back(static_cast<float>(std::abs(exact)));
+      const double scaled = rounded_to_f16(std::ldexp(w, s));
+      const double lost = std::abs(scaled) < 0x1p-14 ? 0x1p-22 : 0;
+      const double half = by_itself ? scaled + delta : rounded_to_f16(scaled + delta);
+      r.size.push_back(
+          static_cast<float>(by_itself ? std::abs(w) + std::abs(exact - w) : std::abs(exact)));
       r.residue.push_back(
           static_cast<float>(std::abs(exact - std::ldexp(half, -s)) + std::ldexp(lost, -s)));
     }
@@ -220,7 +240,7 @@ DecodeCase::Expected PrefillCase::expected(const float* x, int32_t slot) {
   const auto columns = static_cast<size_t>(weight_.shape().columns);
   const double u = std::ldexp(1, -24);
   // Sums of exact products in fp32, in any order: Higham's γ.
-  const double steps = static_cast<double>(columns) + 2, gamma = steps * u / (1 - steps * u);
+  const double steps = 2 * static_cast<double>(columns) + 2, gamma = steps * u / (1 - steps * u);
   double largest = 0;
   for (size_t c = 0; c < columns; ++c) largest = std::max(largest, std::abs(double{x[c]}));
   // Half of fp16's last digit, for x so small beside the row's largest that it is subnormal.

@@ -24,6 +24,8 @@ class PrefillCase {
 
   DecodeCase& weight() { return weight_; }
   const WeightRange& range() const { return range_; }
+  // Whether the slot's signs are multiplied apart from W.
+  bool apart(int32_t slot) const;
 
   struct Call {
     LinearEpilogue epilogue = LinearEpilogue::kStore;
