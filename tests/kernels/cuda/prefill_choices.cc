@@ -47,8 +47,8 @@ void expect_prefill_choice(const Choice& choice, PrefillFamily family, uint32_t 
   int32_t m = kRowsList[of(kRows)], variants = kVariantsList[of(kVariants)];
   // A tile costs the same whatever is in it: of long rows, no more than the time allows.
   if (shape.columns > 2048) {
-    m = std::min(m, 40);
-    variants = std::min(variants, family == PrefillFamily::kMma ? 2 : 1);
+    m = std::min(m, 33);
+    variants = std::min(variants, 1);
     if (family == PrefillFamily::kWgmma256) family = PrefillFamily::kWgmma128;
   }
   PrefillCase c(shape, seed, launcher);

@@ -174,14 +174,12 @@ std::vector<std::string> names(std::span<const LinearPrefillKernel> kernels) {
   for (const LinearPrefillKernel& kernel : kernels) all.emplace_back(kernel.name);
   return all;
 }
-// All kernels of 128 rows; of the others, whose PTX differs little, a sample.
-INSTANTIATE_TEST_SUITE_P(
-    Hopper, LinearPrefillPtxSites,
-    testing::Combine(testing::Values("sm_90a"),
-                     testing::ValuesIn(names(std::span(kLinearPrefillHopperKernels).last(4)))));
-INSTANTIATE_TEST_SUITE_P(HopperOf256, LinearPrefillPtxSites,
+// A sample of wgmma's, whose PTX differs little and takes long.
+INSTANTIATE_TEST_SUITE_P(Hopper, LinearPrefillPtxSites,
                          testing::Combine(testing::Values("sm_90a"),
-                                          testing::Values(kLinearPrefillHopperKernels[1].name)));
+                                          testing::Values("deltad_linear_prefill_r128",
+                                                          "deltad_linear_prefill_r128_signs4",
+                                                          "deltad_linear_prefill_r256_signs1")));
 INSTANTIATE_TEST_SUITE_P(Ampere, LinearPrefillPtxSites,
                          testing::Combine(testing::Values("sm_80"),
                                           testing::ValuesIn(names(kLinearPrefillKernels))));
