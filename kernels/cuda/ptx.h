@@ -196,6 +196,25 @@ DELTAD_DEVICE uint32_t prmt(uint32_t a, uint32_t b, uint32_t selector) {
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(selector));
   return d;
 }
+// |v| · factor for both bf16 of a word, rounded where the product is subnormal.
+DELTAD_DEVICE uint32_t scale_magnitudes_bf16x2(uint32_t pair, uint32_t factors) {
+  uint32_t d;
+  asm("{ .reg .b32 m; abs.bf16x2 m, %1; fma.rn.bf16x2 %0, m, %2, %3; }"
+      : "=r"(d)
+      : "r"(pair), "r"(factors), "r"(0x80008000u));  // minus zero, which changes nothing
+  return d;
+}
+DELTAD_DEVICE uint32_t add_f16x2(uint32_t a, uint32_t b) {
+  uint32_t d;
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+  return d;
+}
+// Rounded to nearest, ties to even.
+DELTAD_DEVICE uint32_t pack_f16x2(float low, float high) {
+  uint32_t d;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
+  return d;
+}
 // Rounded to nearest, ties to even.
 DELTAD_DEVICE uint32_t pack_bf16x2(float low, float high) {
   uint32_t d;

@@ -4,7 +4,8 @@
   predict.py spills BUILD/cuda              fails if a kernel spills registers
   predict.py table BUILD/cuda --nvdisasm X  a table of every kernel: registers, shared memory, occupancy, and how long each pipe
                                             is busy with one turn of the hot loop, all of its branches taken;
-                                            then how far the decode kernel is bound by device memory
+                                            then how far the decode kernel is bound by device memory, and how busy the
+                                            prefill kernels keep the tensor cores
   predict.py check BUILD/cuda FILE --nvdisasm X  fails if FILE does not hold those tables, or the decode kernel
                                                  falls short of what it owes (decode.py)
 """
@@ -14,6 +15,7 @@ import re
 import sys
 
 import decode
+import prefill
 import resources
 import sass
 
@@ -50,7 +52,10 @@ def table(folder, nvdisasm):
             disassembled[cubin] = {k.name: k for k in sass.disassemble(nvdisasm, cubin)}
         lines.append("| " + " | ".join(map(str, row(folder, r, disassembled[cubin]))) + " |")
     hopper = disassembled[pathlib.Path(folder) / "sm_90a" / "linear_decode.cubin"]
-    return "\n".join(lines) + "\n\n" + decode.table(hopper), decode.shortfalls(hopper)
+    prompts = [list(disassembled[pathlib.Path(folder) / file].values())
+               for file in ("sm_90a/linear_prefill_sm_90a.cubin", "sm_80/linear_prefill.cubin")]
+    tables = "\n".join(lines) + "\n\n" + decode.table(hopper) + "\n\n" + prefill.table(*prompts)
+    return tables, decode.shortfalls(hopper)
 
 
 def main():

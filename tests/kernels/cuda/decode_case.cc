@@ -148,6 +148,19 @@ std::vector<float> DecodeCase::random_rows(int32_t m) {
   return x;
 }
 
+std::vector<SignSlot> DecodeCase::slots() const {
+  std::vector<SignSlot> slots;
+  for (const Variant& variant : variants_) {
+    SignSlot slot{};
+    for (size_t l = 0; l < variant.levels.size(); ++l) {
+      slot.signs[l] = variant.levels[l].tiles->data();
+      slot.alpha[l] = variant.levels[l].device_alpha->data();
+    }
+    slots.push_back(slot);
+  }
+  return slots;
+}
+
 DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<RowGroup>& groups,
                                 const Call& call) {
   const int32_t m = groups.back().end_row, columns = shape_.columns, outputs = widest(groups);
@@ -182,21 +195,14 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
   }
   const DeviceBuffer<RowGroups> group_buffer("groups", std::vector<RowGroups>{table},
                                              Access::kFresh);
-  std::vector<SignSlot> slot_values;
   std::vector<DenseSlot> dense_values;
   for (const Variant& variant : variants_) {
-    SignSlot slot{};
-    for (size_t l = 0; l < variant.levels.size(); ++l) {
-      slot.signs[l] = variant.levels[l].tiles->data();
-      slot.alpha[l] = variant.levels[l].device_alpha->data();
-    }
-    slot_values.push_back(slot);
     dense_values.push_back({});
     if (variant.dense) {
       dense_values.back() = {variant.dense->tiles->data(), variant.dense->shape.outputs()};
     }
   }
-  const DeviceBuffer<SignSlot> slots("slots", slot_values, Access::kFresh);
+  const DeviceBuffer<SignSlot> slots("slots", this->slots(), Access::kFresh);
   const DeviceBuffer<DenseSlot> dense("dense", dense_values, Access::kFresh);
 
   const DeviceBuffer<uint4> planes("planes", static_cast<size_t>(planes_size(m, columns)),

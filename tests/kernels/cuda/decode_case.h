@@ -76,6 +76,8 @@ class DecodeCase {
   // Row-major data of a part, and the fused tiles made of it.
   const std::vector<uint16_t>& part(size_t p) const { return base_.parts[p]; }
   const emulator::DeviceBuffer<uint16_t>& tiles() const { return *base_.tiles; }
+  // What the variants do to the weight: signs and α on the device.
+  std::vector<SignSlot> slots() const;
 
  private:
   struct Level {

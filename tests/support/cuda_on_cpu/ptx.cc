@@ -1,6 +1,7 @@
 #include "tests/support/cuda_on_cpu/ptx.h"
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "tensor/float16.h"
@@ -11,6 +12,23 @@ namespace deltad::emulator {
 namespace {
 
 constexpr uint32_t kAllLanes = 0xffffffffu;
+
+// Rounded to nearest, ties to even.
+uint16_t f16_of(double v) {
+  const auto sign = static_cast<uint16_t>(std::signbit(v) ? 0x8000u : 0u);
+  const double size = std::abs(v);
+  if (std::isnan(v)) return sign | 0x7e00u;
+  if (size >= 65520) return sign | 0x7c00u;
+  const int exponent = size < 0x1p-14 ? -14 : std::ilogb(size);
+  // Of the last digit. A sum that rounds up to the next power of two carries into the exponent.
+  const auto digits = static_cast<int>(std::nearbyint(std::ldexp(size, 10 - exponent)));
+  return static_cast<uint16_t>(sign | (digits + (exponent + 14) * 1024));
+}
+
+template <class F>
+uint32_t for_halves(F of) {
+  return of(0u) | static_cast<uint32_t>(of(16u)) << 16;
+}
 
 }  // namespace
 
@@ -152,6 +170,27 @@ int32_t atomic_add_acquire_release(int32_t* p, int32_t value, Where where) {
   const int32_t old = atomic_add(p, value, where);
   if (machine.on(SiteKind::kAcquire, where)) machine.acquire_messages(p);
   return old;
+}
+
+uint32_t add_pairs(uint32_t a, uint32_t b) {
+  return for_halves([&](uint32_t shift) {
+    const auto value = [&](uint32_t pair) {
+      return double{f16_to_f32(static_cast<uint16_t>(pair >> shift))};
+    };
+    return f16_of(value(a) + value(b));
+  });
+}
+
+uint32_t pack_halves(float low, float high) {
+  return for_halves([&](uint32_t shift) { return f16_of(shift == 0 ? low : high); });
+}
+
+// Products of bf16 are exact in fp32, or so small that both round to nothing.
+uint32_t scale_magnitudes(uint32_t pair, uint32_t factors) {
+  return for_halves([&](uint32_t shift) {
+    const auto value = [&](uint32_t v) { return bf16_to_f32(static_cast<uint16_t>(v >> shift)); };
+    return f32_to_bf16(std::abs(value(pair)) * value(factors));
+  });
 }
 
 }  // namespace deltad::emulator

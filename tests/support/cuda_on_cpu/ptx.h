@@ -33,6 +33,10 @@ void wgmma_commit(Where where);
 void wgmma_wait(uint32_t open_groups, Where where);
 
 uint32_t lop3(uint32_t a, uint32_t b, uint32_t c, uint32_t table);
+// Of two f16 or bf16 in a word.
+uint32_t add_pairs(uint32_t a, uint32_t b);
+uint32_t pack_halves(float low, float high);
+uint32_t scale_magnitudes(uint32_t pair, uint32_t factors);
 int32_t atomic_add_acquire_release(int32_t* p, int32_t value, Where where);
 
 }  // namespace deltad::emulator
@@ -131,6 +135,11 @@ uint32_t lop3(uint32_t a, uint32_t b, uint32_t c) {
   return emulator::lop3(a, b, c, kTable);
 }
 uint32_t prmt(uint32_t a, uint32_t b, uint32_t selector);
+inline uint32_t scale_magnitudes_bf16x2(uint32_t pair, uint32_t factors) {
+  return emulator::scale_magnitudes(pair, factors);
+}
+inline uint32_t add_f16x2(uint32_t a, uint32_t b) { return emulator::add_pairs(a, b); }
+inline uint32_t pack_f16x2(float low, float high) { return emulator::pack_halves(low, high); }
 uint32_t pack_bf16x2(float low, float high);
 
 inline void named_barrier_sync(uint32_t id, uint32_t threads, Where where = Where::here()) {

@@ -1,0 +1,117 @@
+// The linear layer of prompt rows: y[r] = W·x[r] + Σ_level α·(signs of r's variant)·x[r], then an
+// epilogue, for rows of any variants. Tiles of W + αS are made in registers, in fp16, and are the
+// tensor cores' A operand; rows (linear_prefill_rows.h) are B. docs/kernels.md draws it.
+//
+// A block computes 128 outputs of a tile of rows of one variant. A row's sums are taken over the
+// columns in one order, whatever its tile is and who is in it.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/linear_decode.h"
+#include "kernels/cuda/linear_prefill_rows.h"
+#include "kernels/cuda/linear_tiles.h"
+#include "kernels/cuda/row_groups.h"
+
+namespace deltad::cuda {
+
+struct LinearPrefillParams {
+  const void* x;          // packed rows
+  const float* x_scale;   // [rows]
+  const void* w;          // base tiles
+  const SignSlot* slots;  // [slots], of this weight
+  // [slots], of this weight: not 0 where α is so small that W and α·S are multiplied one after the
+  // other, not as their sum (prefill_apart)
+  const int32_t* apart;
+  const RowGroups* groups;
+  void* out;  // fp32 or bf16 [rows, out_stride], as the epilogue says; rows 16-byte aligned
+  int64_t out_stride;
+  int32_t packed_rows;  // of x
+  int32_t outputs;      // padded to a multiple of 16 (SiluGate: 32)
+  int32_t columns;
+  int32_t w_exponent;  // W is multiplied with 2^w_exponent to be fp16: linear_prefill_range.h
+  uint32_t w_factors;  // prefill_factors(w_exponent)
+  LinearEpilogue epilogue;
+};
+
+// What takes bf16 to fp16 before its bits are moved, twice, in bf16: 2^exponent, less the
+// difference of the two exponents' biases, 127 − 15, which the shift brings back.
+constexpr uint32_t prefill_factors(int32_t w_exponent) {
+  return static_cast<uint32_t>(w_exponent - (127 - 15) + 127) * 0x800080u;
+}
+
+constexpr int32_t kPrefillOutputs = 128;  // of a block
+constexpr int32_t kPrefillStages = 4;     // of activations in shared memory
+
+struct LinearPrefillKernel {
+  const char* name;
+  int32_t tile_rows, levels;
+  uint32_t threads;
+  int32_t cycles;  // of a multiprocessor, for 64 columns of a block
+};
+// mma.sync, every architecture.
+constexpr LinearPrefillKernel kLinearPrefillKernels[] = {
+    {"deltad_linear_prefill", 128, 0, 128, 1024},
+    {"deltad_linear_prefill_signs1", 96, 1, 128, 768},
+    {"deltad_linear_prefill_signs2", 96, 2, 128, 768},
+    {"deltad_linear_prefill_signs4", 64, 4, 128, 839},
+};
+// wgmma: sm_90a alone. Of two that take equally long the larger tiles, which read less from L2.
+constexpr LinearPrefillKernel kLinearPrefillHopperKernels[] = {
+    {"deltad_linear_prefill_r256", 256, 0, 256, 1024},
+    {"deltad_linear_prefill_r256_signs1", 256, 1, 256, 1024},
+    {"deltad_linear_prefill_r256_signs2", 256, 2, 256, 1024},
+    {"deltad_linear_prefill_r256_signs4", 256, 4, 256, 1024},
+    {"deltad_linear_prefill_r128", 128, 0, 256, 512},
+    {"deltad_linear_prefill_r128_signs1", 128, 1, 256, 512},
+    {"deltad_linear_prefill_r128_signs2", 128, 2, 256, 656},
+    {"deltad_linear_prefill_r128_signs4", 128, 4, 256, 948},
+};
+
+// Of several kernels that give the same bits, the one that is done first on so many
+// multiprocessors: turns of blocks, each as long as its busiest pipe (kernels_predicted.md).
+// `levels`: the most that a variant in the batch has on this weight.
+template <class Kernels, class Groups>
+constexpr LinearPrefillKernel linear_prefill_kernel(const Kernels& kernels, const Groups& groups,
+                                                    int32_t outputs, int32_t levels,
+                                                    int32_t multiprocessors) {
+  LinearPrefillKernel best{};
+  int64_t least = 0;
+  for (const LinearPrefillKernel& kernel : kernels) {
+    if (kernel.levels < levels) continue;
+    int64_t blocks = 0;
+    for (const RowGroup& group : groups) {
+      blocks += (group.end_row - group.first_row + kernel.tile_rows - 1) / kernel.tile_rows;
+    }
+    blocks *= (outputs + kPrefillOutputs - 1) / kPrefillOutputs;
+    const int64_t time = (blocks + multiprocessors - 1) / multiprocessors * kernel.cycles;
+    if (best.name == nullptr || time < least) {
+      best = kernel;
+      least = time;
+    }
+  }
+  return best;
+}
+
+// Bytes of shared memory: the stages of activations and later the sums in their place, and on
+// sm_90a two mbarriers for each stage.
+constexpr int32_t kPrefillSumsRow = (kPrefillOutputs + 4) * 4;
+DELTAD_HOST_DEVICE constexpr int32_t linear_prefill_barriers_at(int32_t tile_rows) {
+  const int32_t stages = kPrefillStages * kPrefillColumns * 2;
+  return tile_rows * (stages > kPrefillSumsRow ? stages : kPrefillSumsRow);
+}
+constexpr uint32_t linear_prefill_shared(const LinearPrefillKernel& kernel) {
+  return static_cast<uint32_t>(linear_prefill_barriers_at(kernel.tile_rows) + kPrefillStages * 16);
+}
+
+// rows: of how many groups. The device cuts them into tiles; there are at most that many.
+inline Launch linear_prefill_launch(const LinearPrefillParams& p, const LinearPrefillKernel& kernel,
+                                    int32_t rows, int32_t groups) {
+  return {{static_cast<uint32_t>(rows / kernel.tile_rows + groups),
+           static_cast<uint32_t>((p.outputs + kPrefillOutputs - 1) / kPrefillOutputs)},
+          {kernel.threads},
+          linear_prefill_shared(kernel)};
+}
+
+}  // namespace deltad::cuda

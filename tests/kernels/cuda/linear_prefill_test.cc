@@ -1,0 +1,228 @@
+// The prefill kernels on the emulator against the fp64 oracle, over awkward shapes.
+#include "kernels/cuda/linear_prefill.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/kernels/cuda/mutations.h"
+#include "tests/kernels/cuda/part_of_groups.h"
+#include "tests/kernels/cuda/prefill_choices.h"
+
+namespace deltad::cuda {
+namespace {
+
+using emulator::Options;
+using emulator::Order;
+
+std::string family_name(PrefillFamily family) {
+  constexpr const char* names[] = {"mma", "wgmma128", "wgmma256"};
+  return names[static_cast<size_t>(family)];
+}
+
+constexpr size_t kShares = 6;
+#if defined(DELTAD_FEW_BATCHES)
+constexpr size_t kStep = 5 * kShares;
+#else
+constexpr size_t kStep = kShares;
+#endif
+class LinearPrefillShare : public testing::TestWithParam<size_t> {};
+INSTANTIATE_TEST_SUITE_P(Shares, LinearPrefillShare, testing::Range(size_t{0}, kShares));
+
+// mma and both kinds of wgmma take turns.
+TEST_P(LinearPrefillShare, EqualsTheOracle) {
+  const std::vector<Choice> choices = pairwise(3);
+  for (size_t i = GetParam(); i < choices.size(); i += kStep) {
+    const auto family = static_cast<PrefillFamily>(i / kShares % 3);
+    SCOPED_TRACE(family_name(family) + ", choice " + std::to_string(i) + ": " +
+                 testing::PrintToString(choices[i]));
+    expect_prefill_choice(choices[i], family, static_cast<uint32_t>(i));
+    if (HasFatalFailure()) return;
+  }
+}
+
+class LinearPrefill : public testing::TestWithParam<PrefillFamily> {
+ protected:
+  static LinearPrefillKernel kernel(int32_t levels) { return prefill_kernel(GetParam(), levels); }
+};
+INSTANTIATE_TEST_SUITE_P(Families, LinearPrefill,
+                         testing::Values(PrefillFamily::kMma, PrefillFamily::kWgmma128,
+                                         PrefillFamily::kWgmma256),
+                         [](const auto& family) { return family_name(family.param); });
+
+// Blocks of outputs and of columns that are not full, variants of no, one, two and four levels.
+struct Middle {
+  Middle() : c({{152}, 360}) {
+    a = c.weight().add_variant(2, 2e-4);
+    b = c.weight().add_variant(1, 2e-5);  // multiplied apart
+    d = c.weight().add_variant(4, 2e-3, true);
+    none = c.weight().add_variant(0, 0);
+  }
+  PrefillCase c;
+  int32_t a, b, d, none;
+};
+
+// In windows: other tiles, other places in them, other neighbours, other kernels.
+TEST_P(LinearPrefill, RowsAreTheSameBitsForEveryNumberAndNeighbour) {
+  Middle m;
+  constexpr int32_t kRows = 512;
+  const std::vector<float> x = m.c.weight().random_rows(kRows);
+  const std::vector<RowGroup> groups = {
+      {0, 40, -1}, {40, 41, m.a}, {41, 230, m.b}, {230, 239, m.none}, {239, 512, m.d}};
+  const DecodeCase::Run all = m.c.run(x, groups, kernel(4));
+  ASSERT_TRUE(all.report.ok()) << all.report.text();
+  const auto columns = static_cast<ptrdiff_t>(m.c.weight().shape().columns);
+  const auto outputs = static_cast<ptrdiff_t>(m.c.weight().shape().outputs());
+  for (int32_t width : {1, 2, 5, 8, 16, 17, 31, 32, 33, 64, 129}) {
+    const int32_t first = (37 * width) % (kRows - width);
+    const RowGroups table = part_of_groups(groups, first, first + width);
+    const std::vector<RowGroup> some(table.group, table.group + table.count);
+    int32_t levels = 0;
+    for (const RowGroup& group : some) {
+      levels = std::max(levels, group.slot == m.d ? 4 : group.slot == m.a ? 2 : group.slot == m.b);
+    }
+    const DecodeCase::Run window = m.c.run(
+        {x.begin() + first * columns, x.begin() + (first + width) * columns}, some, kernel(levels));
+    ASSERT_TRUE(window.report.ok()) << window.report.text();
+    EXPECT_TRUE(std::equal(window.out.begin(), window.out.end(), all.out.begin() + first * outputs))
+        << width << " rows from " << first;
+  }
+}
+
+TEST(LinearPrefillRows, AreTheSameBitsInTilesOf128And256) {
+  Middle m;
+  const std::vector<float> x = m.c.weight().random_rows(180);
+  const std::vector<RowGroup> groups = {{0, 20, -1}, {20, 180, m.a}};
+  const auto run = [&](PrefillFamily family) {
+    return m.c.run(x, groups, prefill_kernel(family, 2)).out;
+  };
+  EXPECT_EQ(run(PrefillFamily::kWgmma128), run(PrefillFamily::kWgmma256));
+}
+
+TEST_P(LinearPrefill, RowsAreTheSameBitsInEveryOrderOfThreadsAndBlocks) {
+  Middle m;
+  const std::vector<float> x = m.c.weight().random_rows(18);
+  const std::vector<RowGroup> groups = {{0, 3, -1}, {3, 9, m.a}, {9, 18, m.b}};
+  const DecodeCase::Run first = m.c.run(x, groups, kernel(2));
+  ASSERT_TRUE(first.report.ok()) << first.report.text();
+  for (Order order : {Order::kLifo, Order::kRandom}) {
+    const Options options = {.order = order, .seed = 7, .resident_blocks = 3};
+    const DecodeCase::Run again = m.c.run(x, groups, kernel(2), {.options = options});
+    ASSERT_TRUE(again.report.ok()) << again.report.text();
+    EXPECT_EQ(again.out, first.out);
+  }
+}
+
+TEST_P(LinearPrefill, AddsTheResidual) {
+  Middle m;
+  const std::vector<float> x = m.c.weight().random_rows(6);
+  const std::vector<RowGroup> groups = {{0, 2, -1}, {2, 6, m.a}};
+  std::mt19937 random(4);
+  std::normal_distribution<float> normal;
+  std::vector<float> residual(static_cast<size_t>(6 * m.c.weight().shape().outputs()));
+  for (float& v : residual) v = normal(random);
+  const DecodeCase::Run plain = m.c.run(x, groups, kernel(2));
+  const DecodeCase::Run added = m.c.run(
+      x, groups, kernel(2), {.epilogue = LinearEpilogue::kAddResidual, .initial = &residual});
+  ASSERT_TRUE(added.report.ok()) << added.report.text();
+  for (size_t i = 0; i < residual.size(); ++i) EXPECT_EQ(added.out[i], residual[i] + plain.out[i]);
+}
+
+// The 5 % rule: where fp16 would lose more of α beside W, it is multiplied apart.
+TEST_P(LinearPrefill, KeepsTheDelta) {
+  for (const DeltaBound& at : kPrefillDeltaBounds) {
+    EXPECT_LE(prefill_delta_error(GetParam(), at.alpha), at.bound) << "alpha " << at.alpha;
+  }
+}
+
+// Batches that between them reach every site and what hangs on it.
+TEST_P(LinearPrefill, SitesMatter) {
+  // Two blocks of outputs, the last not full; more stages than there are; a last tile that ends
+  // with the memory of W and of the signs.
+  PrefillCase wide({{152}, 512}), gated({{40, 40}, 520, true}), narrow({{16}, 40});
+  const int32_t a = wide.weight().add_variant(2, 2e-3), b = wide.weight().add_variant(1, 2e-5);
+  const int32_t g = gated.weight().add_variant(1, 1e-3), n = narrow.weight().add_variant(1, 1e-3);
+  struct Batch {
+    PrefillCase& c;
+    std::vector<float> x;
+    std::vector<RowGroup> groups;
+    LinearPrefillKernel kernel;
+    LinearEpilogue epilogue;
+  };
+  std::vector<Batch> batches = {
+      {wide,
+       wide.weight().random_rows(45),
+       {{0, 3, -1}, {3, 40, a}, {40, 45, b}},
+       kernel(2),
+       LinearEpilogue::kStore},
+      {gated,
+       gated.weight().random_rows(11),
+       {{0, 2, -1}, {2, 11, g}},
+       kernel(1),
+       LinearEpilogue::kSiluGate},
+      {narrow, narrow.weight().random_rows(1), {{0, 1, n}}, kernel(1), LinearEpilogue::kStore}};
+  expect_every_site_matters([&](const Options& options, emulator::Report* report) {
+    std::vector<std::vector<float>> out;
+    for (Batch& batch : batches) {
+      DecodeCase::Run run = batch.c.run(batch.x, batch.groups, batch.kernel,
+                                        {.epilogue = batch.epilogue, .options = options});
+      out.push_back(std::move(run.out));
+      report->sites.insert(report->sites.end(), run.report.sites.begin(), run.report.sites.end());
+      if (!run.report.ok()) {
+        report->faults = std::move(run.report.faults);
+        break;
+      }
+    }
+    return out;
+  });
+}
+
+// Banks never conflict; W and the signs come once for each tile of rows, the rows' tiles once for
+// each block of outputs.
+TEST_P(LinearPrefill, AccessesAreWithoutConflicts) {
+  PrefillCase c({{128}, 512});
+  const int32_t v = c.weight().add_variant(1, 1e-3);
+  const std::vector<float> x = c.weight().random_rows(40);
+  const DecodeCase::Run run =
+      c.run(x, {{0, 40, v}}, kernel(1), {.options = {.count_accesses = true}});
+  ASSERT_TRUE(run.report.ok()) << run.report.text();
+  uint64_t base = 0;
+  for (const emulator::AccessCount& count : run.report.accesses) {
+    // wgmma reads 16 bytes at a time here, which says nothing of the hardware's banks.
+    if (!count.text().starts_with("linear_prefill_sm_90a.cu")) {
+      EXPECT_EQ(count.conflicts(), 0u) << count.text();
+    }
+    if (count.kind == emulator::AccessKind::kGlobalRead &&
+        count.text().starts_with("linear_prefill_weights.h")) {
+      base += 32 * count.sectors;
+    }
+  }
+  // A word of signs of eight outputs is a sector each time; it is read eight times, from L1 but
+  // for the first.
+  constexpr uint64_t kWeights = 128 * 512;
+  EXPECT_GE(base, kWeights * 2 + kWeights / 8);
+  EXPECT_LE(base, kWeights * 2 + kWeights + 128 * 64);
+}
+
+// Of one variant: tiles of 128 rows where those of 256 would leave multiprocessors idle.
+TEST(LinearPrefillKernels, AreChosenByTheTurnsOfBlocks) {
+  const auto rows = [](int32_t outputs, int32_t levels, const std::vector<RowGroup>& groups) {
+    return linear_prefill_kernel(kLinearPrefillHopperKernels, groups, outputs, levels, 132)
+        .tile_rows;
+  };
+  EXPECT_EQ(rows(4096, 1, {{0, 512, 0}}), 128);    // 128 blocks, not 64
+  EXPECT_EQ(rows(28672, 1, {{0, 512, 0}}), 128);   // 7 turns of 128 rows, not 4 of 256
+  EXPECT_EQ(rows(28672, 1, {{0, 2048, 0}}), 256);  // the same either way
+  EXPECT_EQ(rows(4096, 4, {{0, 600, 0}}), 256);    // signs of four levels are made half as often
+  EXPECT_EQ(rows(28672, 1, {{0, 37, 0}, {37, 74, 1}}), 128);
+  EXPECT_EQ(linear_prefill_kernel(kLinearPrefillHopperKernels, std::vector<RowGroup>{{0, 9, 0}}, 96,
+                                  3, 132)
+                .levels,
+            4);
+}
+
+}  // namespace
+}  // namespace deltad::cuda

@@ -1,0 +1,296 @@
+#include "tests/kernels/cuda/prefill_case.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string_view>
+
+#include "kernels/cuda/linear_prefill_rows.h"
+#include "kernels/ref/linear.h"
+#include "tensor/float16.h"
+
+namespace deltad::cuda {
+
+extern "C" {
+void deltad_weight_range(WeightRangeParams p);
+void deltad_prefill_rows(PrefillRowsParams p);
+void deltad_linear_prefill(LinearPrefillParams p);
+void deltad_linear_prefill_signs1(LinearPrefillParams p);
+void deltad_linear_prefill_signs2(LinearPrefillParams p);
+void deltad_linear_prefill_signs4(LinearPrefillParams p);
+void deltad_linear_prefill_r128(LinearPrefillParams p);
+void deltad_linear_prefill_r128_signs1(LinearPrefillParams p);
+void deltad_linear_prefill_r128_signs2(LinearPrefillParams p);
+void deltad_linear_prefill_r128_signs4(LinearPrefillParams p);
+void deltad_linear_prefill_r256(LinearPrefillParams p);
+void deltad_linear_prefill_r256_signs1(LinearPrefillParams p);
+void deltad_linear_prefill_r256_signs2(LinearPrefillParams p);
+void deltad_linear_prefill_r256_signs4(LinearPrefillParams p);
+}
+
+using emulator::Access;
+using emulator::DeviceBuffer;
+using emulator::Report;
+
+namespace {
+
+template <class Params>
+emulator::Report emulate_as(void (*kernel)(Params), const Launch& shape,
+                            std::span<const std::byte> bytes, const emulator::Options& options) {
+  Params p;
+  EXPECT_EQ(bytes.size(), sizeof p);
+  std::memcpy(&p, bytes.data(), sizeof p);
+  return emulator::launch(kernel, shape, p, options);
+}
+
+template <class Params>
+emulator::Report launch(const Launcher& launcher, const char* kernel, const Launch& shape,
+                        const Params& params, const emulator::Options& options) {
+  return launcher(kernel, shape, std::as_bytes(std::span(&params, 1)), options);
+}
+
+int32_t slot_of(const std::vector<RowGroup>& groups, int32_t row) {
+  for (const RowGroup& group : groups) {
+    if (row < group.end_row) return group.slot;
+  }
+  return -1;
+}
+
+}  // namespace
+
+emulator::Report emulate_prefill(const char* kernel, const Launch& shape,
+                                 std::span<const std::byte> params,
+                                 const emulator::Options& options) {
+  using Prefill = void (*)(LinearPrefillParams);
+  static const std::map<std::string_view, Prefill> prefill = {
+      {"deltad_linear_prefill", &deltad_linear_prefill},
+      {"deltad_linear_prefill_signs1", &deltad_linear_prefill_signs1},
+      {"deltad_linear_prefill_signs2", &deltad_linear_prefill_signs2},
+      {"deltad_linear_prefill_signs4", &deltad_linear_prefill_signs4},
+      {"deltad_linear_prefill_r128", &deltad_linear_prefill_r128},
+      {"deltad_linear_prefill_r128_signs1", &deltad_linear_prefill_r128_signs1},
+      {"deltad_linear_prefill_r128_signs2", &deltad_linear_prefill_r128_signs2},
+      {"deltad_linear_prefill_r128_signs4", &deltad_linear_prefill_r128_signs4},
+      {"deltad_linear_prefill_r256", &deltad_linear_prefill_r256},
+      {"deltad_linear_prefill_r256_signs1", &deltad_linear_prefill_r256_signs1},
+      {"deltad_linear_prefill_r256_signs2", &deltad_linear_prefill_r256_signs2},
+      {"deltad_linear_prefill_r256_signs4", &deltad_linear_prefill_r256_signs4}};
+  const auto it = prefill.find(kernel);
+  if (it != prefill.end()) return emulate_as(it->second, shape, params, options);
+  if (std::string_view(kernel) == kWeightRangeKernel) {
+    return emulate_as(&deltad_weight_range, shape, params, options);
+  }
+  if (std::string_view(kernel) == kPrefillRowsKernel) {
+    return emulate_as(&deltad_prefill_rows, shape, params, options);
+  }
+  return emulate(kernel, shape, params, options);
+}
+
+double rounded_to_f16(double v) {
+  if (v == 0 || std::abs(v) >= 65520) return v == 0 ? v : std::copysign(INFINITY, v);
+  const int exponent = std::max(std::ilogb(v), -14);
+  return std::ldexp(std::nearbyint(std::ldexp(v, 10 - exponent)), exponent - 10);
+}
+
+PrefillCase::PrefillCase(WeightShape shape, uint32_t seed, Launcher launcher)
+    : weight_(std::move(shape), seed, launcher), launcher_(std::move(launcher)) {
+  const DeviceBuffer<uint32_t> counts("counts", std::vector<uint32_t>(256, 0), Access::kWrite);
+  const WeightRangeParams p = {weight_.tiles().data(), counts.data(),
+                               base_tiles_size(weight_.shape().outputs(), weight_.shape().columns)};
+  Launch shape_of = weight_range_launch(p);
+  shape_of.grid.x = 2;  // as few as must share the counts
+  const Report report = launch(launcher_, kWeightRangeKernel, shape_of, p, {});
+  EXPECT_TRUE(report.ok()) << report.text();
+  std::array<uint32_t, 256> values;
+  std::copy_n(counts.data(), 256, values.begin());
+  range_ = weight_range(values);
+}
+
+bool PrefillCase::apart(int32_t slot) const {
+  const SignSlot own = slot < 0 ? SignSlot{} : weight_.slots()[static_cast<size_t>(slot)];
+  if (own.signs[0] == nullptr) return false;
+  double sum = 0, count = 0;
+  for (int32_t o = 0; o < weight_.shape().outputs(); ++o) {
+    sum += own.alpha[0][o];
+    count += own.alpha[0][o] != 0;  // not the padding
+  }
+  return prefill_apart(range_, static_cast<float>(sum / count));
+}
+
+DecodeCase::Run PrefillCase::run(const std::vector<float>& x, const std::vector<RowGroup>& groups,
+                                 const LinearPrefillKernel& kernel, const Call& call) {
+  const int32_t m = groups.back().end_row, columns = weight_.shape().columns;
+  const int32_t outputs = weight_.shape().outputs();
+  const auto rows = static_cast<size_t>(m);
+  const auto group_count = static_cast<int32_t>(groups.size());
+  DecodeCase::Run run;
+  emulator::Options options = call.options;
+  options.overlaps_previous = true;
+
+  const int32_t stride = (columns + 7) / 8 * 8;
+  std::vector<uint16_t> x_bits(rows * static_cast<size_t>(stride), 0);
+  for (size_t r = 0; r < rows; ++r) {
+    for (size_t c = 0; c < static_cast<size_t>(columns); ++c) {
+      x_bits[r * static_cast<size_t>(stride) + c] =
+          f32_to_bf16(x[r * static_cast<size_t>(columns) + c]);
+    }
+  }
+  const DeviceBuffer<uint16_t> x_buffer("x", x_bits, Access::kFresh);
+  RowGroups table{};
+  for (const RowGroup& group : groups) table.group[table.count++] = group;
+  const DeviceBuffer<RowGroups> group_buffer("groups", std::vector<RowGroups>{table},
+                                             Access::kFresh);
+  const DeviceBuffer<SignSlot> slots("slots", weight_.slots(), Access::kFresh);
+
+  std::vector<int32_t> apart_values;
+  for (size_t v = 0; v < slots.size(); ++v) {
+    apart_values.push_back(apart(static_cast<int32_t>(v)) ? 1 : 0);
+  }
+  const DeviceBuffer<int32_t> apart_buffer("apart", apart_values, Access::kFresh);
+
+  const int32_t packed_rows = prefill_packed_rows(m, group_count);
+  DeviceBuffer<uint4> packed("packed rows",
+                             static_cast<size_t>(prefill_packed_size(packed_rows, columns)),
+                             Access::kWrite);
+  DeviceBuffer<float> scale("row scale", rows, Access::kWrite);
+  const PrefillRowsParams pack = {
+      x_buffer.data(), group_buffer.data(), packed.data(), scale.data(), stride, m,
+      columns,         packed_rows};
+  run.report = launch(launcher_, kPrefillRowsKernel, prefill_rows_launch(pack), pack, options);
+  if (!run.report.ok()) return run;
+  packed.set_access(Access::kFresh);
+  scale.set_access(Access::kFresh);
+
+  const bool gated = call.epilogue == LinearEpilogue::kSiluGate;
+  const auto width = static_cast<size_t>(gated ? outputs / 2 : outputs);
+  const DeviceBuffer<float> out("out", gated ? 0 : rows * width, Access::kWrite);
+  const DeviceBuffer<uint16_t> gated_out("gated out", gated ? rows * width : 0, Access::kWrite);
+  if (call.initial != nullptr) std::copy(call.initial->begin(), call.initial->end(), out.data());
+  LinearPrefillParams p{};
+  p.x = packed.data();
+  p.x_scale = scale.data();
+  p.w = weight_.tiles().data();
+  p.slots = slots.data();
+  p.apart = apart_buffer.data();
+  p.groups = group_buffer.data();
+  p.out = gated ? static_cast<void*>(gated_out.data()) : out.data();
+  p.out_stride = static_cast<int64_t>(width);
+  p.packed_rows = packed_rows;
+  p.outputs = outputs;
+  p.columns = columns;
+  p.w_exponent = range_.exponent;
+  p.w_factors = prefill_factors(range_.exponent);
+  p.epilogue = call.epilogue;
+  Report report =
+      launch(launcher_, kernel.name, linear_prefill_launch(p, kernel, m, group_count), p, options);
+  report.sites.insert(report.sites.end(), run.report.sites.begin(), run.report.sites.end());
+  run.report = std::move(report);
+  if (!run.report.ok()) return run;
+  if (gated) {
+    for (uint16_t v : gated_out.values()) run.out.push_back(bf16_to_f32(v));
+  } else {
+    run.out = out.values();
+  }
+  return run;
+}
+
+const PrefillCase::Rounding& PrefillCase::rounding(int32_t slot) {
+  const auto found = roundings_.find(slot);
+  if (found != roundings_.end()) return found->second;
+  const int32_t outputs = weight_.shape().outputs(), columns = weight_.shape().columns;
+  const int32_t chunks = chunks_of(columns), s = range_.exponent;
+  const SignSlot own = slot < 0 ? SignSlot{} : weight_.slots()[static_cast<size_t>(slot)];
+  const bool by_itself = apart(slot);
+  Rounding& r = roundings_[slot];
+  for (int32_t o = 0; o < outputs; ++o) {
+    for (int32_t c = 0; c < columns; ++c) {
+      // linear_tiles.h: the lane's element of the step; the sign's bit of its lane's word.
+      const int32_t chunk = o / 8 * chunks + c / kChunk, k = c % kChunk;
+      const int32_t lane = o % 8 * 4 + k % 8 / 2, element = k % kStep / 8 * 2 + k % 2;
+      const auto at =
+          static_cast<size_t>(((chunk * kChunkSteps + k / kStep) * 32 + lane) * 8 + element);
+      const double w = bf16_to_f32(weight_.tiles()[at]);
+      double exact = w, delta = 0;
+      for (size_t l = 0; l < kMaxSignLevels && own.signs[l] != nullptr; ++l) {
+        const int32_t word = (chunk * 32 + o % 8 * 4 + k % 128 / 32) * 2 + k / 128;
+        const bool plus = static_cast<const uint32_t*>(own.signs[l])[word] >> (k % 32) & 1;
+        const double alpha = plus ? own.alpha[l][o] : -own.alpha[l][o];
+        exact += alpha;
+        const double rounded = rounded_to_f16(std::ldexp(alpha, s));
+        delta = l == 0 ? rounded : rounded_to_f16(delta + rounded);
+      }
+      // Where fp16 is subnormal, W's last digit is eight times as large.
+      const double scaled = rounded_to_f16(std::ldexp(w, s));
+      const double lost = std::abs(scaled) < 0x1p-14 ? 0x1p-22 : 0;
+      const double half = by_itself ? scaled + delta : rounded_to_f16(scaled + delta);
+      r.size.push_back(
+          static_cast<float>(by_itself ? std::abs(w) + std::abs(exact - w) : std::abs(exact)));
+      r.residue.push_back(
+          static_cast<float>(std::abs(exact - std::ldexp(half, -s)) + std::ldexp(lost, -s)));
+    }
+  }
+  return r;
+}
+
+DecodeCase::Expected PrefillCase::expected(const float* x, int32_t slot) {
+  DecodeCase::Expected all = weight_.expected(x, slot);
+  const Rounding& r = rounding(slot);
+  const auto columns = static_cast<size_t>(weight_.shape().columns);
+  const double u = std::ldexp(1, -24);
+  // Sums of exact products in fp32, in any order: Higham's γ.
+  const double steps = 2 * static_cast<double>(columns) + 2, gamma = steps * u / (1 - steps * u);
+  double largest = 0;
+  for (size_t c = 0; c < columns; ++c) largest = std::max(largest, std::abs(double{x[c]}));
+  // Half of fp16's last digit, for x so small beside the row's largest that it is subnormal.
+  const double digit =
+      largest > 0 ? std::ldexp(1, std::ilogb(largest) - kPrefillRowExponent - 25) : 0;
+  for (size_t o = 0; o < all.y.size(); ++o) {
+    double size = 0, residue = 0, weights = 0;
+    for (size_t c = 0; c < columns; ++c) {
+      const double magnitude = std::abs(double{x[c]});
+      size += r.size[o * columns + c] * magnitude;
+      residue += r.residue[o * columns + c] * magnitude;
+      weights += r.size[o * columns + c];
+    }
+    all.error[o] = gamma * (size + residue) + residue + weights * digit;
+  }
+  return all;
+}
+
+void expect_oracle(PrefillCase& c, const std::vector<float>& x, const std::vector<RowGroup>& groups,
+                   const PrefillCase::Call& call, const std::vector<float>& out) {
+  const bool gated = call.epilogue == LinearEpilogue::kSiluGate;
+  const WeightShape& shape = c.weight().shape();
+  const int32_t m = groups.back().end_row, outputs = shape.outputs();
+  const int32_t width = gated ? outputs / 2 : outputs;
+  const double u = std::ldexp(1, -24);
+  ASSERT_EQ(out.size(), static_cast<size_t>(m * width));
+  for (int32_t row = 0; row < m; ++row) {
+    const DecodeCase::Expected want =
+        c.expected(x.data() + static_cast<ptrdiff_t>(row) * shape.columns, slot_of(groups, row));
+    for (int32_t o = 0; o < width; ++o) {
+      const auto at = static_cast<size_t>(row * width + o);
+      auto output = static_cast<size_t>(o);
+      double y = want.y[output], error = want.error[output];
+      if (gated) {
+        output = static_cast<size_t>(o / 16 * 32 + o % 16);
+        const size_t up = output + 16;
+        const double silu = ref::silu(want.y[output]);
+        y = silu * want.y[up];
+        // silu's slope is below 1.1; expf, a sum, a quotient and a product of fp32; one of bf16.
+        error = 8 * u * std::abs(y) +
+                1.1 * want.error[output] * (std::abs(want.y[up]) + want.error[up]) +
+                std::abs(silu) * want.error[up];
+        error += std::ldexp(1, -8) * (std::abs(y) + error);
+      } else if (call.epilogue == LinearEpilogue::kAddResidual) {
+        y += (*call.initial)[at];
+        error += u * (std::abs(y) + error);
+      }
+      ASSERT_NEAR(out[at], y, error) << "row " << row << " output " << o;
+    }
+  }
+}
+
+}  // namespace deltad::cuda

@@ -1,0 +1,66 @@
+// A weight and variants of it (DecodeCase makes and repacks them), run through the prefill kernels
+// on the emulated device or as PTX.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "kernels/cuda/linear_prefill.h"
+#include "kernels/cuda/linear_prefill_range.h"
+#include "tests/kernels/cuda/decode_case.h"
+
+namespace deltad::cuda {
+
+// The kernels of the prefill path on the emulator, and repacking.
+emulator::Report emulate_prefill(const char* kernel, const Launch& shape,
+                                 std::span<const std::byte> params,
+                                 const emulator::Options& options);
+
+class PrefillCase {
+ public:
+  explicit PrefillCase(WeightShape shape, uint32_t seed = 1, Launcher launcher = &emulate_prefill);
+
+  DecodeCase& weight() { return weight_; }
+  const WeightRange& range() const { return range_; }
+  // Whether the slot's signs are multiplied apart from W.
+  bool apart(int32_t slot) const;
+
+  struct Call {
+    LinearEpilogue epilogue = LinearEpilogue::kStore;
+    const std::vector<float>* initial = nullptr;
+    emulator::Options options = {};
+  };
+  // `kernel`: for at least as many levels as the groups' variants have.
+  DecodeCase::Run run(const std::vector<float>& x, const std::vector<RowGroup>& groups,
+                      const LinearPrefillKernel& kernel, const Call& call);
+  DecodeCase::Run run(const std::vector<float>& x, const std::vector<RowGroup>& groups,
+                      const LinearPrefillKernel& kernel) {
+    return run(x, groups, kernel, Call());
+  }
+
+  // What the oracle says of a row before the epilogue, and how far from it fp16 and fp32 may be.
+  DecodeCase::Expected expected(const float* x, int32_t slot);
+
+ private:
+  // Of each output and column: how large W + Σ α·S is, and how far fp16 is from it.
+  struct Rounding {
+    std::vector<float> size, residue;  // [outputs, columns]
+  };
+  const Rounding& rounding(int32_t slot);
+
+  DecodeCase weight_;
+  const Launcher launcher_;
+  WeightRange range_;
+  std::map<int32_t, Rounding> roundings_;  // by slot
+};
+
+// Every output of every row within the bound that follows from the row's and the weight's norms.
+void expect_oracle(PrefillCase& c, const std::vector<float>& x, const std::vector<RowGroup>& groups,
+                   const PrefillCase::Call& call, const std::vector<float>& out);
+
+// Rounded to fp16, to nearest, ties to even.
+double rounded_to_f16(double v);
+
+}  // namespace deltad::cuda

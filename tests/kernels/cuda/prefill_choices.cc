@@ -1,0 +1,101 @@
+#include "tests/kernels/cuda/prefill_choices.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <span>
+
+namespace deltad::cuda {
+namespace {
+
+enum Factor { kRows, kShape, kVariants, kLevels, kAlpha, kEpilogueFactor, kOneAlpha };
+
+// As many of each as decode_choices.cc has.
+constexpr int32_t kRowsList[] = {1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65, 129, 130};
+constexpr int32_t kVariantsList[] = {0, 1, 2, 4, 14};
+constexpr double kAlphaList[] = {1e-6, 2e-4, 0.01, 1};
+// SmolLM2 (576, 1536), 8B (4096, 14336) and 70B (8192, 28672) in narrow slices, shards of them,
+// columns that fill no tile, more outputs than a block. All have an even number of 16 outputs, so
+// that any can be gated.
+const std::vector<WeightShape>& shapes() {
+  static const std::vector<WeightShape> all = {
+      {{96, 32, 32}, 576}, {{32}, 1536},           {{48, 48}, 576, true}, {{32}, 1792},
+      {{20}, 14336},       {{16, 16}, 4096, true}, {{32}, 3584},          {{24}, 28672},
+      {{32}, 8192},        {{70, 10}, 300},        {{5, 7}, 250, true},   {{90}, 9}};
+  return all;
+}
+
+}  // namespace
+
+LinearPrefillKernel prefill_kernel(PrefillFamily family, int32_t levels) {
+  std::span<const LinearPrefillKernel> all = kLinearPrefillKernels;
+  if (family == PrefillFamily::kWgmma128) all = std::span(kLinearPrefillHopperKernels).last(4);
+  if (family == PrefillFamily::kWgmma256) all = std::span(kLinearPrefillHopperKernels).first(4);
+  for (const LinearPrefillKernel& kernel : all) {
+    if (kernel.levels >= levels) return kernel;
+  }
+  return {};
+}
+
+void expect_prefill_choice(const Choice& choice, PrefillFamily family, uint32_t seed,
+                           const Launcher& launcher) {
+  const auto of = [&](Factor f) { return choice[static_cast<size_t>(f)]; };
+  const WeightShape& shape = shapes()[static_cast<size_t>(of(kShape))];
+  const int32_t levels = 1 + of(kLevels);
+  int32_t m = kRowsList[of(kRows)], variants = kVariantsList[of(kVariants)];
+  // A tile costs the same whatever is in it: of long rows, no more than the time allows.
+  if (shape.columns > 2048) {
+    m = std::min(m, 33);
+    variants = std::min(variants, 1);
+    if (family == PrefillFamily::kWgmma256) family = PrefillFamily::kWgmma128;
+  }
+  PrefillCase c(shape, seed, launcher);
+  DecodeCase& weight = c.weight();
+  std::vector<int32_t> slots = {-1};
+  for (int32_t v = 0; v < variants; ++v) {
+    // Every third has a level less than the others, which may be none.
+    slots.push_back(
+        weight.add_variant(levels - (v % 3 == 1), kAlphaList[of(kAlpha)], of(kOneAlpha) == 1));
+  }
+  std::mt19937 random(seed);
+  const std::vector<float> x = weight.random_rows(m);
+  const std::vector<RowGroup> groups = random_groups(m, slots, random);
+  std::normal_distribution<float> normal;
+  std::vector<float> residual(static_cast<size_t>(m * weight.shape().outputs()));
+  for (float& v : residual) v = normal(random);
+  PrefillCase::Call call;
+  call.epilogue = static_cast<LinearEpilogue>(of(kEpilogueFactor));
+  call.initial = call.epilogue == LinearEpilogue::kAddResidual ? &residual : nullptr;
+  call.options = {
+      .order = static_cast<emulator::Order>(seed % 3), .seed = seed, .resident_blocks = 2};
+  const LinearPrefillKernel kernel = prefill_kernel(family, slots.size() > 1 ? levels : 0);
+  const DecodeCase::Run run = c.run(x, groups, kernel, call);
+  ASSERT_TRUE(run.report.ok()) << run.report.text();
+  expect_oracle(c, x, groups, call, run.out);
+}
+
+double prefill_delta_error(PrefillFamily family, double alpha, const Launcher& launcher) {
+  constexpr int32_t kRowCount = 4;
+  PrefillCase c({{64}, 1024}, 5, launcher);
+  const int32_t v = c.weight().add_variant(1, 0.02 * alpha);
+  const std::vector<float> x = c.weight().random_rows(kRowCount);
+  const LinearPrefillKernel kernel = prefill_kernel(family, 1);
+  const DecodeCase::Run base = c.run(x, {{0, kRowCount, -1}}, kernel);
+  const DecodeCase::Run with = c.run(x, {{0, kRowCount, v}}, kernel);
+  EXPECT_TRUE(with.report.ok()) << with.report.text();
+  double error = 0, size = 0;
+  for (int32_t row = 0; row < kRowCount; ++row) {
+    const auto want = c.weight().expected(x.data() + static_cast<ptrdiff_t>(row) * 1024, v);
+    for (int32_t o = 0; o < 64; ++o) {
+      const auto at = static_cast<size_t>(row * 64 + o), output = static_cast<size_t>(o);
+      const double delta = double{with.out[at]} - double{base.out[at]};
+      error += (delta - want.delta[output]) * (delta - want.delta[output]);
+      size += want.delta[output] * want.delta[output];
+    }
+  }
+  return std::sqrt(error / size);
+}
+
+}  // namespace deltad::cuda

@@ -1,0 +1,33 @@
+// Batches for the prefill kernels: what the pairwise covering choices of decode_choices.h mean
+// here. For the emulator's tests and those of the PTX.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tests/kernels/cuda/decode_choices.h"
+#include "tests/kernels/cuda/prefill_case.h"
+
+namespace deltad::cuda {
+
+enum class PrefillFamily : uint8_t { kMma, kWgmma128, kWgmma256 };
+// The family's kernel for so many levels.
+LinearPrefillKernel prefill_kernel(PrefillFamily family, int32_t levels);
+
+// Runs the choice's batch and compares it with the oracle.
+void expect_prefill_choice(const Choice& choice, PrefillFamily family, uint32_t seed,
+                           const Launcher& launcher = &emulate_prefill);
+
+// ‖(y − Wx) − αSx‖ over ‖αSx‖ for one variant whose α is so much of mean |W|.
+double prefill_delta_error(PrefillFamily family, double alpha,
+                           const Launcher& launcher = &emulate_prefill);
+// What the path owes is 5 % at α = 1 % of mean |W|; what is reached, there and below. Under 0.6 % W
+// and α·S are multiplied apart, and what is left is the rounding of their common sum in fp32.
+struct DeltaBound {
+  double alpha, bound;
+};
+constexpr DeltaBound kPrefillDeltaBounds[] = {{0.03, 0.01},  {0.01, 0.05},  {7e-3, 0.05},
+                                              {5e-3, 0.001}, {1e-3, 0.002}, {1e-4, 0.02},
+                                              {1e-5, 0.1}};
+
+}  // namespace deltad::cuda
