@@ -4,6 +4,9 @@
 #include "kernels/cuda/embed.h"
 #include "kernels/cuda/gather_rows.h"
 #include "kernels/cuda/linear_decode.h"
+#include "kernels/cuda/linear_prefill.h"
+#include "kernels/cuda/linear_prefill_range.h"
+#include "kernels/cuda/linear_prefill_rows.h"
 #include "kernels/cuda/low_rank_expand.h"
 #include "kernels/cuda/low_rank_shrink.h"
 #include "kernels/cuda/repack.h"
@@ -26,6 +29,20 @@
   K(deltad_linear_r32, LinearParams, kLinearThreads)                        \
   K(deltad_linear_r32_signs1, LinearParams, kLinearThreads)                 \
   K(deltad_linear_r32_signs2, LinearParams, kLinearThreads)                 \
+  K(deltad_linear_prefill, LinearPrefillParams, 128)                        \
+  K(deltad_linear_prefill_signs1, LinearPrefillParams, 128)                 \
+  K(deltad_linear_prefill_signs2, LinearPrefillParams, 128)                 \
+  K(deltad_linear_prefill_signs4, LinearPrefillParams, 128)                 \
+  K(deltad_linear_prefill_r128, LinearPrefillParams, 256)                   \
+  K(deltad_linear_prefill_r128_signs1, LinearPrefillParams, 256)            \
+  K(deltad_linear_prefill_r128_signs2, LinearPrefillParams, 256)            \
+  K(deltad_linear_prefill_r128_signs4, LinearPrefillParams, 256)            \
+  K(deltad_linear_prefill_r256, LinearPrefillParams, 256)                   \
+  K(deltad_linear_prefill_r256_signs1, LinearPrefillParams, 256)            \
+  K(deltad_linear_prefill_r256_signs2, LinearPrefillParams, 256)            \
+  K(deltad_linear_prefill_r256_signs4, LinearPrefillParams, 256)            \
+  K(deltad_prefill_rows, PrefillRowsParams, kPrefillRowsThreads)            \
+  K(deltad_weight_range, WeightRangeParams, kWeightRangeThreads)            \
   K(deltad_rms_norm, RmsNormParams, kRmsNormThreads)                        \
   K(deltad_rope_append, RopeAppendParams, kRopeAppendThreads)               \
   K(deltad_attention_decode_d64, AttentionDecodeParams, kAttentionThreads)  \

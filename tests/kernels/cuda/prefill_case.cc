@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <string_view>
 
 #include "kernels/cuda/linear_prefill_rows.h"
 #include "kernels/ref/linear.h"
@@ -13,37 +11,11 @@
 
 namespace deltad::cuda {
 
-extern "C" {
-void deltad_weight_range(WeightRangeParams p);
-void deltad_prefill_rows(PrefillRowsParams p);
-void deltad_linear_prefill(LinearPrefillParams p);
-void deltad_linear_prefill_signs1(LinearPrefillParams p);
-void deltad_linear_prefill_signs2(LinearPrefillParams p);
-void deltad_linear_prefill_signs4(LinearPrefillParams p);
-void deltad_linear_prefill_r128(LinearPrefillParams p);
-void deltad_linear_prefill_r128_signs1(LinearPrefillParams p);
-void deltad_linear_prefill_r128_signs2(LinearPrefillParams p);
-void deltad_linear_prefill_r128_signs4(LinearPrefillParams p);
-void deltad_linear_prefill_r256(LinearPrefillParams p);
-void deltad_linear_prefill_r256_signs1(LinearPrefillParams p);
-void deltad_linear_prefill_r256_signs2(LinearPrefillParams p);
-void deltad_linear_prefill_r256_signs4(LinearPrefillParams p);
-}
-
 using emulator::Access;
 using emulator::DeviceBuffer;
 using emulator::Report;
 
 namespace {
-
-template <class Params>
-emulator::Report emulate_as(void (*kernel)(Params), const Launch& shape,
-                            std::span<const std::byte> bytes, const emulator::Options& options) {
-  Params p;
-  EXPECT_EQ(bytes.size(), sizeof p);
-  std::memcpy(&p, bytes.data(), sizeof p);
-  return emulator::launch(kernel, shape, p, options);
-}
 
 template <class Params>
 emulator::Report launch(const Launcher& launcher, const char* kernel, const Launch& shape,
@@ -59,34 +31,6 @@ int32_t slot_of(const std::vector<RowGroup>& groups, int32_t row) {
 }
 
 }  // namespace
-
-emulator::Report emulate_prefill(const char* kernel, const Launch& shape,
-                                 std::span<const std::byte> params,
-                                 const emulator::Options& options) {
-  using Prefill = void (*)(LinearPrefillParams);
-  static const std::map<std::string_view, Prefill> prefill = {
-      {"deltad_linear_prefill", &deltad_linear_prefill},
-      {"deltad_linear_prefill_signs1", &deltad_linear_prefill_signs1},
-      {"deltad_linear_prefill_signs2", &deltad_linear_prefill_signs2},
-      {"deltad_linear_prefill_signs4", &deltad_linear_prefill_signs4},
-      {"deltad_linear_prefill_r128", &deltad_linear_prefill_r128},
-      {"deltad_linear_prefill_r128_signs1", &deltad_linear_prefill_r128_signs1},
-      {"deltad_linear_prefill_r128_signs2", &deltad_linear_prefill_r128_signs2},
-      {"deltad_linear_prefill_r128_signs4", &deltad_linear_prefill_r128_signs4},
-      {"deltad_linear_prefill_r256", &deltad_linear_prefill_r256},
-      {"deltad_linear_prefill_r256_signs1", &deltad_linear_prefill_r256_signs1},
-      {"deltad_linear_prefill_r256_signs2", &deltad_linear_prefill_r256_signs2},
-      {"deltad_linear_prefill_r256_signs4", &deltad_linear_prefill_r256_signs4}};
-  const auto it = prefill.find(kernel);
-  if (it != prefill.end()) return emulate_as(it->second, shape, params, options);
-  if (std::string_view(kernel) == kWeightRangeKernel) {
-    return emulate_as(&deltad_weight_range, shape, params, options);
-  }
-  if (std::string_view(kernel) == kPrefillRowsKernel) {
-    return emulate_as(&deltad_prefill_rows, shape, params, options);
-  }
-  return emulate(kernel, shape, params, options);
-}
 
 double rounded_to_f16(double v) {
   if (v == 0 || std::abs(v) >= 65520) return v == 0 ? v : std::copysign(INFINITY, v);

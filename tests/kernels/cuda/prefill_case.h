@@ -13,14 +13,9 @@
 
 namespace deltad::cuda {
 
-// The kernels of the prefill path on the emulator, and repacking.
-emulator::Report emulate_prefill(const char* kernel, const Launch& shape,
-                                 std::span<const std::byte> params,
-                                 const emulator::Options& options);
-
 class PrefillCase {
  public:
-  explicit PrefillCase(WeightShape shape, uint32_t seed = 1, Launcher launcher = &emulate_prefill);
+  explicit PrefillCase(WeightShape shape, uint32_t seed = 1, Launcher launcher = &emulate);
 
   DecodeCase& weight() { return weight_; }
   const WeightRange& range() const { return range_; }

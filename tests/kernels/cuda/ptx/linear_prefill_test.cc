@@ -66,6 +66,9 @@ class LinearPrefillPtx : public LinearPrefillPtxTest,
     if (hopper_) return {PrefillFamily::kWgmma128, PrefillFamily::kWgmma256};
     return {PrefillFamily::kMma};
   }
+  void SetUp() override {
+    if (!can_run(GetParam())) GTEST_SKIP() << GetParam() << " does not run here";
+  }
 };
 INSTANTIATE_TEST_SUITE_P(Architecture, LinearPrefillPtx, testing::ValuesIn(ptx::kArchitectures));
 

@@ -5,7 +5,7 @@
 namespace deltad::cuda {
 namespace {
 
-class RepackPtx : public testing::TestWithParam<const char*> {
+class RepackPtx : public ArchitectureTest {
  protected:
   // The case is right in every order, and needs each barrier, wait and bound of the kernel.
   // Repacking is no part of a step.
