@@ -24,22 +24,22 @@ DELTAD_DEVICE void multiply(const LinearPrefillParams& p, const PrefillRows& row
     if (in_bounds(i < blocks)) {
       DELTAD_UNROLL
       for (int32_t u = 0; u < kStage; u += kThreads) {
-        cp_async_16(stages + (i % kPrefillStages * kStage + u + thread), x + i * x_block + u);
+        cp_async_16(stages + (i % kLinearPrefillStages * kStage + u + thread), x + i * x_block + u);
       }
     }
     cp_async_commit();
   };
 
-  for (int32_t i = 0; i < kPrefillStages - 1; ++i) copy(i);
+  for (int32_t i = 0; i < kLinearPrefillStages - 1; ++i) copy(i);
   float d[kTiles / 2][2 * kRowTiles][4] = {};
   DELTAD_ROLLED
   for (int32_t i = 0; i < blocks; ++i) {
-    cp_async_wait<kPrefillStages - 2>();
+    cp_async_wait<kLinearPrefillStages - 2>();
     __syncthreads();
-    copy(i + kPrefillStages - 1);
+    copy(i + kLinearPrefillStages - 1);
     // Lane l: row l % 8 of a matrix; matrices l / 8 are two units of eight rows, then of the next.
-    const Shared<uint4> b = stages + (i % kPrefillStages * kStage + lane / 16 * kPrefillUnits * 8 +
-                                      lane / 8 % 2 * 8 + lane % 8);
+    const Shared<uint4> b = stages + (i % kLinearPrefillStages * kStage +
+                                      lane / 16 * kPrefillUnits * 8 + lane / 8 % 2 * 8 + lane % 8);
     // Two steps of 32 columns; or of each, W and then α·S.
     DELTAD_UNROLL
     for (int32_t turn = 0; turn < (kApart ? 4 : 2); ++turn) {

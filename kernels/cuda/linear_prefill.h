@@ -41,8 +41,8 @@ constexpr uint32_t prefill_factors(int32_t w_exponent) {
   return static_cast<uint32_t>(w_exponent - (127 - 15) + 127) * 0x800080u;
 }
 
-constexpr int32_t kPrefillOutputs = 128;  // of a block
-constexpr int32_t kPrefillStages = 4;     // of activations in shared memory
+constexpr int32_t kPrefillOutputs = 128;     // of a block
+constexpr int32_t kLinearPrefillStages = 4;  // of activations in shared memory
 
 struct LinearPrefillKernel {
   const char* name;
@@ -98,11 +98,12 @@ constexpr LinearPrefillKernel linear_prefill_kernel(const Kernels& kernels, cons
 // sm_90a two mbarriers for each stage.
 constexpr int32_t kPrefillSumsRow = (kPrefillOutputs + 4) * 4;
 DELTAD_HOST_DEVICE constexpr int32_t linear_prefill_barriers_at(int32_t tile_rows) {
-  const int32_t stages = kPrefillStages * kPrefillColumns * 2;
+  const int32_t stages = kLinearPrefillStages * kPrefillColumns * 2;
   return tile_rows * (stages > kPrefillSumsRow ? stages : kPrefillSumsRow);
 }
 constexpr uint32_t linear_prefill_shared(const LinearPrefillKernel& kernel) {
-  return static_cast<uint32_t>(linear_prefill_barriers_at(kernel.tile_rows) + kPrefillStages * 16);
+  return static_cast<uint32_t>(linear_prefill_barriers_at(kernel.tile_rows) +
+                               kLinearPrefillStages * 16);
 }
 
 // rows: of how many groups. The device cuts them into tiles; there are at most that many.

@@ -24,14 +24,14 @@ struct PrefillStages {
   DELTAD_DEVICE explicit PrefillStages(const LinearPrefillParams& p) {
     data = dynamic_shared<uint4>();
     full = shared_cast<uint64_t>(data + linear_prefill_barriers_at(kStageRows) / 16);
-    empty = full + kPrefillStages;
+    empty = full + kLinearPrefillStages;
     x = static_cast<const uint4*>(p.x);
     block = static_cast<int64_t>(p.packed_rows) * kPrefillUnits;
     blocks = prefill_blocks(p.columns);
   }
   DELTAD_DEVICE void init() const {
     if (threadIdx.x == 0) {
-      for (int32_t s = 0; s < kPrefillStages; ++s) {
+      for (int32_t s = 0; s < kLinearPrefillStages; ++s) {
         mbarrier_init(full + s, 1);
         mbarrier_init(empty + s, kWarps);
       }
@@ -43,20 +43,21 @@ struct PrefillStages {
   DELTAD_DEVICE void copy(int32_t i) const {
     if (threadIdx.x != 0) return;
     if (!in_bounds(i < blocks)) return;
-    const int32_t stage = i % kPrefillStages;
-    if (i >= kPrefillStages) {
-      mbarrier_wait(empty + stage, static_cast<uint32_t>(i / kPrefillStages - 1) & 1);
+    const int32_t stage = i % kLinearPrefillStages;
+    if (i >= kLinearPrefillStages) {
+      mbarrier_wait(empty + stage, static_cast<uint32_t>(i / kLinearPrefillStages - 1) & 1);
     }
     mbarrier_arrive_expect(full + stage, kStage * 16);
     cp_async_bulk(data + stage * kStage, x + i * block, kStage * 16, full + stage);
   }
   DELTAD_DEVICE void wait(int32_t i) const {
-    mbarrier_wait(full + i % kPrefillStages, static_cast<uint32_t>(i / kPrefillStages) & 1);
+    mbarrier_wait(full + i % kLinearPrefillStages,
+                  static_cast<uint32_t>(i / kLinearPrefillStages) & 1);
   }
   // A warp is done with a stage, all of its lanes having waited for what they multiplied.
   DELTAD_DEVICE void release(int32_t i) const {
     __syncwarp();
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(empty + i % kPrefillStages);
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(empty + i % kLinearPrefillStages);
   }
 };
 
@@ -69,8 +70,8 @@ DELTAD_DEVICE void multiply(const PrefillStages<kRows>& stages,
   uint32_t a[2][2][4];  // one is multiplied while the other is made
   DELTAD_ROLLED
   for (int32_t i = 0; i < stages.blocks; ++i) {
-    stages.copy(i + kPrefillStages - 2);
-    const uint64_t b = wgmma_descriptor(stages.data + i % kPrefillStages * stages.kStage, 128,
+    stages.copy(i + kLinearPrefillStages - 2);
+    const uint64_t b = wgmma_descriptor(stages.data + i % kLinearPrefillStages * stages.kStage, 128,
                                         kGroup * 16, WgmmaSwizzle::kNone);
     // Two steps of 32 columns; or of each, W and then α·S.
     DELTAD_UNROLL
@@ -123,7 +124,7 @@ DELTAD_DEVICE void linear_prefill(const LinearPrefillParams& p) {
   const auto rows = PrefillRows::find<kRows>(p.groups, static_cast<int32_t>(blockIdx.x));
   if (rows.count == 0) return;
   stages.set_rows(rows.packed);
-  for (int32_t i = 0; i < kPrefillStages - 2; ++i) stages.copy(i);
+  for (int32_t i = 0; i < kLinearPrefillStages - 2; ++i) stages.copy(i);
   weights.set_variant(p, rows.slot);
   weights.load_signs(0, 0, step[0]);
   weights.load_signs(0, 1, step[1]);

@@ -98,6 +98,12 @@ std::string ParallelBackend::description() const {
   return fmt::format("{} ranks: {}", ranks(), backends_[0]->description());
 }
 
+Status ParallelBackend::health() const {
+  for (int r = 0; r < ranks(); ++r)
+    RETURN_IF_ERROR(backend(r).health().in(fmt::format("rank {} of {}", r, ranks())));
+  return communicators_[0]->status();
+}
+
 void ParallelBackend::retire(std::vector<std::unique_ptr<VariantWeights>> weights) {
   if (health().ok()) return;
   MutexLock lock(mutex_);

@@ -50,8 +50,8 @@ class ParallelBackend final : public WeightStore {
   const WeightTable& table(int rank) const { return tables_[static_cast<size_t>(rank)]; }
   Backend& backend(int rank) const { return *backends_[static_cast<size_t>(rank)]; }
   Communicator& communicator(int rank) const { return *communicators_[static_cast<size_t>(rank)]; }
-  // Not ok: a rank has failed, for good, and so will every step. Any thread.
-  Status health() const { return communicators_[0]->status(); }
+  // Not ok: a rank or its device has failed, for good, and so will every step. Any thread.
+  Status health() const;
 
   // A variant is gone. After a failure a rank may still be at work on it, out of reach: then its
   // weights are kept as long as the backends.

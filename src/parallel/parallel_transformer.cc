@@ -60,6 +60,7 @@ Status ParallelTransformer::allocate_kv(int32_t blocks, int32_t block_tokens) {
 size_t ParallelTransformer::measure_workspace() const {
   size_t bytes = memory_.bytes();
   for (const auto& transformer : transformers_) bytes += transformer->workspace_bytes();
+  for (int r = 0; r < backend_.ranks(); ++r) bytes += backend_.backend(r).workspace_bytes();
   return bytes;
 }
 
