@@ -128,8 +128,7 @@ void Transformer::begin(const Batch& batch, std::span<const VariantWeights* cons
           "position beyond the context");
   for (size_t s = 0; s < slots.size(); ++s)
     backend_.ops().bind_slot(static_cast<int32_t>(s), slots[s]);
-  backend_.ops().begin_step(
-      {batch.ids, batch.groups, batch.spans, batch.logit_rows, logit_groups});
+  backend_.ops().begin_step({batch.ids, batch.groups, batch.spans, batch.logit_rows, logit_groups});
 }
 
 Status Transformer::observe(const Observer& observer, int index, TensorView hidden) {

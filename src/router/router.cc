@@ -466,7 +466,8 @@ Result<std::unique_ptr<Router>> Router::make(const RouterOptions& options,
                                              const WeightTable& table, Backend& backend,
                                              Engine& engine) {
   RouterOptions sized = options;
-  if (sized.cache_bytes == 0) sized.cache_bytes = automatic_cache_bytes(backend.device_free_bytes());
+  if (sized.cache_bytes == 0)
+    sized.cache_bytes = automatic_cache_bytes(backend.device_free_bytes());
   return make(sized, variants, std::move(base_text),
               files_loader(table, backend,
                            {options.base_digest, options.architecture, options.bytes_per_second}),
