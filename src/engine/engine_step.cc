@@ -135,14 +135,13 @@ Result<Logits> EngineCore::execute(const StepPlan& plan, std::vector<LogitTask>&
     batch.ids.insert(batch.ids.end(), from, from + rows.rows);
     const auto end_row = static_cast<int32_t>(batch.ids.size());
     // What a preempted sequence computes again may reach beyond its prompt.
-    const int32_t prompt_rows =
-        std::clamp(s.prompt_tokens - rows.first_position, 0, rows.rows);
+    const int32_t prompt_rows = std::clamp(s.prompt_tokens - rows.first_position, 0, rows.rows);
     const int32_t end_of_prompt = first_row + prompt_rows;
     if (prompt_rows > 0)
       batch.spans.push_back({first_row, end_of_prompt, rows.first_position, s.blocks.data()});
     if (end_of_prompt < end_row)
-      batch.spans.push_back({end_of_prompt, end_row, rows.first_position + prompt_rows,
-                             s.blocks.data(), true});
+      batch.spans.push_back(
+          {end_of_prompt, end_row, rows.first_position + prompt_rows, s.blocks.data(), true});
     if (!batch.groups.empty() && batch.groups.back().slot == rows.slot)
       batch.groups.back().end_row = end_row;
     else

@@ -153,7 +153,8 @@ TEST_P(Golden, GgufFiles) {
     const auto model = load(testing::golden_gguf(type), GetParam());
     ASSERT_NE(model, nullptr);
     const std::string values = type == std::string("bf16") ? "f32" : type;  // the same values
-    const auto reference = SafetensorsFile::open(kGolden + "/gguf/llama-" + values + ".reference.safetensors");
+    const auto reference =
+        SafetensorsFile::open(kGolden + "/gguf/llama-" + values + ".reference.safetensors");
     ASSERT_TRUE(reference.ok());
     check_prompt(*model, nullptr, *reference, "input_ids", "", {0.252f, 0.1f});
   }

@@ -79,6 +79,7 @@ TEST_P(CudaFailures, OfEachCallAreHeardOfAndLeaveNothing) {
     EXPECT_EQ(emulated_gpu::allocated_bytes(), 0u);
   }
   EXPECT_GT(heard, 20u / kParts);
+  emulated_gpu::reset();
 }
 
 // Work that fails on the device takes the context with it: the device is unhealthy for good.

@@ -31,10 +31,10 @@ class CudaBackend final : public Backend {
         loading_{*device_, *kernels_, *ring_},
         weights_(loading_),
         ops_(*device_, *kernels_, weights_, host_threads) {}
-  // Its parts go when nothing is under way that uses them. What a Buffer holds its owner frees.
+  // A load that was given up may be under way; no step is, for whoever had its Buffers is gone.
   ~CudaBackend() override {
     (void)device_->use();
-    for (cudaStream_t stream : {device_->load(), device_->compute()}) cudaStreamSynchronize(stream);
+    cudaStreamSynchronize(device_->load());
   }
 
   Status declare_weights(const std::vector<WeightSpec>& specs) override {

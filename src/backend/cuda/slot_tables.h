@@ -23,8 +23,8 @@ class SlotTables {
 
   // For so many weights; once.
   Status allocate(size_t weights);
-  // Gives each of a step's variants a slot; out[i] is that of variants[i] (null: −1). A step may ask
-  // again for some of them.
+  // Gives each of a step's variants a slot; out[i] is that of variants[i] (null: −1). A step may
+  // ask again for some of them.
   Status assign(std::span<const CudaVariantWeights* const> variants, std::span<int32_t> out);
 
   // [kCudaSlots], of one weight.

@@ -35,8 +35,7 @@ TEST(Device, CudaIsAnErrorWithoutIt) {
 }
 
 TEST(Device, BackendsAreNamed) {
-  EXPECT_THAT(backend_list(),
-              ::testing::ElementsAre(StartsWith("CPU, "), "CUDA: not built in"));
+  EXPECT_THAT(backend_list(), ::testing::ElementsAre(StartsWith("CPU, "), "CUDA: not built in"));
 }
 
 }  // namespace

@@ -178,6 +178,13 @@ void Memory::check_unused(const Allocation& allocation, const CallSite& site, co
                                     ": " + allocation.text());
 }
 
+bool Memory::is_gone(const std::byte* byte) const {
+  auto found = gone_.upper_bound(byte);
+  if (found == gone_.begin()) return false;
+  --found;
+  return byte < found->first + found->second;
+}
+
 void Memory::remove(Allocation& allocation, const CallSite& site) {
   auto& global = emulator::GlobalMemory::instance();
   if (!allocation.on_device()) {
@@ -186,6 +193,7 @@ void Memory::remove(Allocation& allocation, const CallSite& site) {
     // Its addresses stay taken, and fault.
     if (allocation.kind == MemoryKind::kPinned) {
       mprotect(allocation.base, round_up(std::max<size_t>(allocation.bytes, 1), kPage), PROT_NONE);
+      gone_[allocation.base] = allocation.bytes;
     }
     all_.erase(allocation.base);
     return;
@@ -234,6 +242,10 @@ std::byte* Memory::touch(const Operation& operation, const void* address, size_t
                          bool write) {
   auto* byte = static_cast<std::byte*>(const_cast<void*>(address));
   Allocation* allocation = find(address);
+  if (allocation == nullptr && is_gone(byte)) {
+    gpu_.fault(FaultKind::kFreed, operation.work->text() + ": pinned memory that was freed");
+    return nullptr;
+  }
   if (allocation == nullptr || bytes == 0) return byte;
   if (!valid(operation.work->name.c_str(), operation.work->site, address, bytes)) {
     gpu_.fail(operation.work->device, cudaErrorIllegalAddress);

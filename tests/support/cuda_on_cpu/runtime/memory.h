@@ -90,13 +90,16 @@ class Memory {
   Allocation* to_free(void* base, MemoryKind kind, const CallSite& site);
   void check_unused(const Allocation& allocation, const CallSite& site, const Clock& known);
   void remove(Allocation& allocation, const CallSite& site);
+  bool is_gone(const std::byte* byte) const;
   void note(const Operation& operation, Allocation& allocation, emulator::Interval bytes,
             bool write, const Clock& known);
 
   Gpu& gpu_;
   std::vector<Arena> devices_;
   std::map<const std::byte*, std::unique_ptr<Allocation>> all_;  // by base
-  std::vector<std::pair<std::byte*, size_t>> mapped_;            // to unmap at the end
+  std::map<const std::byte*, size_t>
+      gone_;  // pinned memory that was freed, whose addresses stay taken
+  std::vector<std::pair<std::byte*, size_t>> mapped_;  // to unmap at the end
   size_t pinned_bytes_ = 0;
   int next_number_ = 1;
   int shown_to_ = 0;
