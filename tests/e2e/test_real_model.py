@@ -97,7 +97,7 @@ def test_the_variants_answer_their_questions(server):
 
 
 def test_logits_and_hidden_states(tmp_path):
-    """Against fp32 by another implementation (tests/golden/smollm2: some rows and layers of one prompt)."""
+    """Against fp32 by another implementation (tests/golden/smollm2: some rows and layers of one prompt, rounded to fp16)."""
     want = load_file(GOLDEN / "smollm2" / "logits.safetensors")
     ids = ",".join(map(str, want["input_ids"]))
     for isa in ("", "scalar"):
