@@ -111,7 +111,7 @@ std::string describe_cuda() {
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0)
     return fmt::format("{} (no GPU: {})", version,
-                       error == cudaSuccess ? "none found" : cudaGetErrorString(error));
+                       error == cudaSuccess ? "none found" : cuda_reason(error));
   cudaDeviceProp properties{};
   if (cudaGetDeviceProperties(&properties, 0) != cudaSuccess)
     return fmt::format("{} (the GPU does not answer)", version);

@@ -39,6 +39,12 @@ Code code_of(cudaError_t error) {
 
 }  // namespace
 
+std::string cuda_reason(cudaError_t error) {
+  if (error == cudaErrorInsufficientDriver)  // what it says, too, where there is none
+    return "there is no NVIDIA driver, or one too old for this program";
+  return cudaGetErrorString(error);
+}
+
 Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int ordinal) {
   std::unique_ptr<CudaDevice> device(new CudaDevice());
   RETURN_IF_ERROR(device->start(ordinal));
@@ -93,9 +99,8 @@ Status CudaDevice::use() {
 Status CudaDevice::check(cudaError_t error, std::string_view call, std::string_view purpose) {
   if (error == cudaSuccess) return {};
   const std::string_view name = call.substr(0, call.find('('));
-  Status status(code_of(error),
-                fmt::format("{}: {} ({}), while {}", name, cudaGetErrorString(error),
-                            cudaGetErrorName(error), purpose));
+  Status status(code_of(error), fmt::format("{}: {} ({}), while {}", name, cuda_reason(error),
+                                            cudaGetErrorName(error), purpose));
   if (is_sticky(error)) {
     MutexLock lock(mutex_);
     if (health_.ok()) {

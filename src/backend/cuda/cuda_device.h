@@ -17,6 +17,9 @@
 
 namespace deltad {
 
+// What CUDA calls the error, in words that help.
+std::string cuda_reason(cudaError_t error);
+
 class CudaDevice {
  public:
   // kUnavailable if there is no such device, or no driver for it.
