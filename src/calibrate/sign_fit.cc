@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kTinyPivot = 1e-7;  // of a level's own energy: what is left of it is rounding
 constexpr int64_t kProductBytes =
-    384 << 10;  // of one [tokens, rows] array: three fit in a core's cache
+    384 << 10;                          // of one [tokens, rows] array: three fit in a core's cache
 constexpr int64_t kRowBytes = 1 << 20;  // of one [rows, columns] array
 constexpr int64_t kMostRows = 192;
 
