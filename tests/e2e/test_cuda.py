@@ -78,7 +78,9 @@ def test_a_gpu_that_fails_makes_the_engine_unhealthy(tmp_path):
                  env={"DELTAD_EMULATED_GPU": f"late={last}:700"}) as server:
         status, body = server.post("/v1/completions", {"model": "llama", "prompt": PROMPT, "max_tokens": 1, "temperature": 0})
         assert status == 500 and "cuda" in body["error"]["message"], body
-        assert server.get("/ready")[0] == 503 and server.get("/health")[0] == 200
+        assert server.get("/ready")[0] == 503
+        status, _, body = server.get("/health")  # a restart may help
+        assert status == 503 and "cuda" in body, body
         assert "has failed" in server.log()
 
 

@@ -25,7 +25,7 @@ class Kernel:
         self.name, rows, levels, threads, cycles = fields
         self.rows, self.levels, self.threads = int(rows), int(levels), int(threads)
         # Of W + α·S: a loop that multiplies W and α·S apart has twice its products, one of few rows less.
-        wanted = self.rows * 64 * OUTPUTS / (self.threads // 32) / sass.TENSOR_RATES[arch]["HMMA"]
+        wanted = self.rows * 64 * OUTPUTS / (self.threads // 32) / sass.TENSOR_RATES[arch]["HGMMA" if arch == "sm_90a" else "HMMA"]
         loop = next(l for l in code.loops() if sass.busy(code, l, arch)["tensor"] == wanted)
         self.busy = sass.busy(code, loop, arch)
         self.pipe = max(self.busy, key=self.busy.get)

@@ -34,18 +34,13 @@ class Kernel:
         return sorted(found, key=lambda l: l.end - l.begin)
 
     def hot_loop(self):
-        """The innermost loop with the most tensor instructions, else the smallest with the most loads; None without loops."""
-        loops = self.loops()
+        """The smallest loop that holds the most tensor instructions, else loads; None without loops."""
+        # A wait that the compiler put behind the kernel's end makes a loop of all between: that is none.
+        loops = [l for l in self.loops() if not any(i.opcode == "EXIT" for i in self.code[l.begin:l.end + 1])]
         for wanted in (TENSOR, LOADS, {"LDS"}):
-            def count(loop):
-                return sum(i.opcode.split(".")[0] in wanted for i in self.code[loop.begin:loop.end + 1])
-
-            holding = [l for l in loops if count(l) > 0]
-            if wanted is TENSOR:
-                # A wait that the compiler put at the kernel's end makes a loop of all between: it does not count.
-                holding = [l for l in holding if not any(l.begin <= o.begin and o.end <= l.end for o in holding if o is not l)]
-            if holding:
-                return max(holding, key=count)
+            counts = [sum(i.opcode.split(".")[0] in wanted for i in self.code[l.begin:l.end + 1]) for l in loops]
+            if max(counts, default=0) > 0:
+                return loops[counts.index(max(counts))]
         return None
 
 

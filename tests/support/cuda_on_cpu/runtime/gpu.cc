@@ -41,7 +41,7 @@ std::string Handles::leaks() const {
   };
   for (const auto& [address, handle] : plain_) tell(handle);
   const auto add = [&](const auto& table) {
-    for (const auto& [address, handle] : table) tell(*handle);
+    for (const auto& handle : table.made) tell(*handle);
   };
   // Kernels go with their library.
   std::apply(

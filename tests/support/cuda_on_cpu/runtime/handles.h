@@ -80,19 +80,22 @@ class Handles {
   template <class T>
   T* add(std::unique_ptr<T> handle) {
     T* made = handle.get();
-    table<T>()[made] = std::move(handle);
+    table<T>().by_address[made] = made;
+    table<T>().made.push_back(std::move(handle));
     return made;
   }
   // Null if it is none, or was destroyed.
   template <class T>
   T* find(const void* handle) {
-    const auto found = table<T>().find(handle);
-    return found == table<T>().end() || found->second->destroyed ? nullptr : found->second.get();
+    const auto& all = table<T>().by_address;
+    const auto found = all.find(handle);
+    return found == all.end() || found->second->destroyed ? nullptr : found->second;
   }
-  // Destroyed ones too: a stream's work goes on.
+  // Destroyed ones too: a stream's work goes on. In the order in which they were made, so that
+  // nothing depends on addresses.
   template <class T, class Act>
   void for_each_ever(Act act) {
-    for (const auto& [address, handle] : table<T>()) act(*handle);
+    for (const auto& handle : table<T>().made) act(*handle);
   }
   template <class T, class Act>
   void for_each(Act act) {
@@ -110,7 +113,10 @@ class Handles {
 
  private:
   template <class T>
-  using Table = std::map<const void*, std::unique_ptr<T>>;
+  struct Table {
+    std::vector<std::unique_ptr<T>> made;
+    std::map<const void*, T*> by_address;
+  };
   template <class T>
   Table<T>& table() {
     return std::get<Table<T>>(tables_);
