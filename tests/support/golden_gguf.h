@@ -1,5 +1,5 @@
-// The GGUF files of tests/golden/gguf by the type of their values. The one of fp32 is made here from that of bf16, whose values it
-// has: twice the size would be too much to keep.
+// The GGUF files of tests/golden/gguf by the type of their values. The one of fp32 is made here
+// from that of bf16, whose values it has: twice the size would be too much to keep.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -46,8 +46,8 @@ inline std::string golden_gguf(const std::string& type) {
   for (const auto& [key, value] : (*source)->metadata()) write_metadata(out, key, value);
   for (const auto& [name, tensor] : (*source)->tensors()) {
     std::string data(static_cast<size_t>(tensor.rows() * tensor.columns()) * sizeof(float), '\0');
-    const Status read = (*source)->read_rows_f32(tensor, 0, tensor.rows(),
-                                                 reinterpret_cast<float*>(data.data()));
+    const Status read =
+        (*source)->read_rows_f32(tensor, 0, tensor.rows(), reinterpret_cast<float*>(data.data()));
     EXPECT_TRUE(read.ok()) << read.message();
     out.tensor(name, {tensor.shape.rbegin(), tensor.shape.rend()}, 0, data);
   }
