@@ -46,13 +46,21 @@ class LoadingLog {
   std::atomic<int> seen_{0};
 };
 
-// Ranks that share it are on this machine's processors; alone it is where `device` says.
+// Several ranks are on this machine's processors.
+Status check_ranks(const Config& config) {
+  if (config.tensor_parallel > 1 && config.device == DeviceChoice::kCuda)
+    return unimplemented(
+        fmt::format("tensor_parallel is {} and device is cuda: several ranks run on CPUs only",
+                    config.tensor_parallel));
+  return {};
+}
+
+// Alone it is where `device` says.
 Result<std::unique_ptr<BaseModel>> load_base_on(const Config& config, const Progress& progress) {
+  RETURN_IF_ERROR(check_ranks(config));
   if (config.tensor_parallel > 1) {
-    if (config.device == DeviceChoice::kCuda)
-      return unimplemented(
-          fmt::format("tensor_parallel {} with device: cuda: several ranks run on CPUs only",
-                      config.tensor_parallel));
+    if (config.device == DeviceChoice::kAuto)
+      log_warning("device: auto: the CPU is used, for several ranks run on CPUs only");
     return load_base_model(config.base, config.cpu, progress,
                            {config.tensor_parallel, from_seconds(config.engine.stall_seconds)});
   }
@@ -213,6 +221,8 @@ void Daemon::update_health() {
   for (const auto& server : {&grpc_, &admin_grpc_})
     if (*server) (*server)->update_health();
 }
+
+Status Daemon::device_health() const { return engine_ ? engine_->device_health() : Status(); }
 
 Status Daemon::failure() const {
   MutexLock lock(mutex_);
@@ -405,6 +415,7 @@ Status check_files(const Config& config) {
   VariantLoadOptions options;
   options.architecture = checkpoint->config().architecture;
   ASSIGN_OR_RETURN(options.base_digest, base_digest(*checkpoint));
+  RETURN_IF_ERROR(check_ranks(config));
   RETURN_IF_ERROR(ShardMap::make(checkpoint->config(), config.tensor_parallel).status());
   const WeightTable table = make_weight_table(checkpoint->config());
   for (const VariantSource& variant : config.variants)

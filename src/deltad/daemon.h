@@ -36,6 +36,7 @@ class Daemon {
 
   bool loaded() const { return loaded_; }  // and ready
   Status failure() const;                  // of loading; OK while none
+  Status device_health() const;            // once loaded: not OK if it has failed for good
   // Goes on with this config. An error says why not, and then nothing has changed. Variants that
   // are replaced are read whole meanwhile.
   Status reload(const Config& fresh);

@@ -34,7 +34,7 @@ Result<std::unique_ptr<Backend>> make_backend(DeviceChoice choice, const CpuBack
   Result<std::unique_ptr<Backend>> gpu = make_cuda_backend({});
   if (gpu.ok()) return gpu;
   if (choice == DeviceChoice::kCuda) return gpu.status().in("device: cuda");
-  log_info("device: auto: the CPU is used, for there is no GPU ({})", gpu.status().message());
+  log_info("device: auto: the CPU is used, for no GPU can be ({})", gpu.status().message());
   return make_cpu_backend(cpu);
 }
 

@@ -100,6 +100,11 @@ int serve(const CommandLine& line, const Config& config) {
     std::_Exit(1);
   }).detach();
   (*daemon)->drain();
+  if (const Status device = (*daemon)->device_health(); !device.ok()) {
+    // What hangs cannot be waited for.
+    deltad::log_error("ending without an orderly stop: {}", device.message());
+    std::_Exit(1);
+  }
   deltad::log_info("drained");
   return 0;
 }

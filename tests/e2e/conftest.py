@@ -129,8 +129,8 @@ class Server:
 
 
 @contextlib.contextmanager
-def running(arguments, folder: pathlib.Path, ready: bool = True, env=None, descriptors=None, program="deltad"):
-    """A deltad for one test; whatever happens it is stopped, and it must have ended well. descriptors: its soft and hard limit."""
+def running(arguments, folder: pathlib.Path, ready: bool = True, env=None, descriptors=None, program="deltad", ends: int = 0):
+    """A deltad for one test; whatever happens it is stopped, and must end with the code `ends`. descriptors: its soft and hard limit."""
     server = Server(arguments, folder / "deltad.log", env, descriptors, program)
     try:
         yield server.wait_ready() if ready else server
@@ -139,7 +139,7 @@ def running(arguments, folder: pathlib.Path, ready: bool = True, env=None, descr
         server.process.wait()
         print(server.log())
         raise
-    assert server.stop() == 0, server.log()
+    assert server.stop() == ends, server.log()
 
 
 def tiny_arguments(*more):

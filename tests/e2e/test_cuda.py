@@ -75,7 +75,7 @@ def test_a_gpu_that_fails_makes_the_engine_unhealthy(tmp_path):
     names = [line.split()[1] for line in calls.read_text().splitlines() if line.startswith("call ")]
     last = max(i for i, name in enumerate(names) if name == "cudaLaunchKernelExC")
     with running([*ARGUMENTS, "--device", "cuda"], tmp_path, program=EMULATED,
-                 env={"DELTAD_EMULATED_GPU": f"late={last}:700"}) as server:
+                 env={"DELTAD_EMULATED_GPU": f"late={last}:700"}, ends=1) as server:
         status, body = server.post("/v1/completions", {"model": "llama", "prompt": PROMPT, "max_tokens": 1, "temperature": 0})
         assert status == 500 and "cuda" in body["error"]["message"], body
         assert server.get("/ready")[0] == 503

@@ -4,6 +4,7 @@ import ctypes
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import threading
 import time
@@ -102,7 +103,7 @@ class Ptrace:
         try:
             yield
         finally:
-            assert self.libc.ptrace(self.DETACH, thread, None, None) == 0
+            self.libc.ptrace(self.DETACH, thread, None, None)  # fails if the process has ended
 
 
 def thread_named(process: int, name: str) -> int:
@@ -111,7 +112,7 @@ def thread_named(process: int, name: str) -> int:
 
 
 def test_a_stalled_rank_is_named(tmp_path):
-    with running(arguments("--config", config(tmp_path), "--tensor-parallel-size", 2), tmp_path) as server:
+    with running(arguments("--config", config(tmp_path), "--tensor-parallel-size", 2), tmp_path, ends=1) as server:
         assert server.post("/v1/completions", body("row", 0))[0] == 200
         with Ptrace().stopped(thread_named(server.process.pid, "rank 1")):
             begin = time.monotonic()
@@ -130,6 +131,17 @@ def test_a_stalled_rank_is_named(tmp_path):
         assert server.get("/health")[0] == 503
 
 
+def test_a_daemon_whose_rank_hangs_can_be_stopped(tmp_path):
+    with running(arguments("--config", config(tmp_path), "--tensor-parallel-size", 2), tmp_path, ends=1) as server:
+        thread = thread_named(server.process.pid, "rank 1")
+        with Ptrace().stopped(thread):
+            assert server.post("/v1/completions", body("row", 1))[0] in (500, 503)
+            server.process.send_signal(signal.SIGTERM)
+            os.waitpid(thread, Ptrace.WALL)  # whoever traces a thread is told of its end first
+            assert server.process.wait(30 * SLOW) == 1
+        assert "ending without an orderly stop" in server.log() and "rank 1 of 2" in server.log()
+
+
 def check_config(*more) -> subprocess.CompletedProcess:
     return subprocess.run([str(BUILD / "deltad"), "--base", str(TINY), "--check-config", *map(str, more)], capture_output=True, text=True)
 
@@ -138,6 +150,8 @@ def test_more_ranks_than_the_model_is_enough_for(tmp_path):
     result = check_config("--tensor-parallel-size", 5)
     assert result.returncode == 2 and "the model's 4 heads are enough for 4" in result.stderr
     assert "4 ranks share the base" in check_config("--tensor-parallel-size", 4).stdout
+    result = check_config("--tensor-parallel-size", 2, "--device", "cuda")
+    assert result.returncode == 2 and "several ranks run on CPUs only" in result.stderr
     result = check_config("--tensor-parallel-size", 65)
     assert result.returncode == 2 and "--tensor-parallel-size" in result.stderr
     file = tmp_path / "deltad.yaml"
@@ -147,8 +161,12 @@ def test_more_ranks_than_the_model_is_enough_for(tmp_path):
 
 
 def test_the_example_for_eight_gpus(tmp_path):
-    """Its keys are right; the tiny model is not enough for eight."""
-    result = check_config("--config", ROOT / "config" / "h100x8.yaml")
+    """Its keys are right, with ranks too; the tiny model is not enough for eight."""
+    example = (ROOT / "config" / "h100x8.yaml").read_text()
+    assert "#tensor_parallel: 8" in example
+    assert check_config("--config", ROOT / "config" / "h100x8.yaml").returncode == 0
+    (tmp_path / "eight.yaml").write_text(example.replace("#tensor_parallel: 8", "tensor_parallel: 8"))
+    result = check_config("--config", tmp_path / "eight.yaml")
     assert result.returncode == 2 and "tensor parallelism of 8: the model's 4 heads are enough for 4" in result.stderr
-    result = check_config("--config", ROOT / "config" / "h100x8.yaml", "--tensor-parallel-size", 4)
+    result = check_config("--config", tmp_path / "eight.yaml", "--tensor-parallel-size", 4)
     assert result.returncode == 0, result.stderr

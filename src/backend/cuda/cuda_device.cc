@@ -16,6 +16,9 @@ bool is_sticky(cudaError_t error) {
     case cudaErrorHardwareStackError:
     case cudaErrorIllegalInstruction:
     case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorAssert:
     case cudaErrorECCUncorrectable:
     case cudaErrorUnknown:
       return true;

@@ -52,11 +52,14 @@ CudaKernels::~CudaKernels() {
 Status CudaKernels::load_images() {
   for (const KernelImage& image : kernel_images()) {
     cudaLibrary_t library = nullptr;
-    RETURN_IF_ERROR(CUDA_STATUS(
-        device_,
-        cudaLibraryLoadData(&library, image.data, nullptr, nullptr, 0, nullptr, nullptr, 0),
-        fmt::format("loading the kernels of {} for {} (compute capability {}.{})", image.name,
-                    device_.name(), device_.major(), device_.minor())));
+    const cudaError_t error =
+        cudaLibraryLoadData(&library, image.data, nullptr, nullptr, 0, nullptr, nullptr, 0);
+    // Kernels for another architecture; find() says if one of them is missed.
+    if (error == cudaErrorNoKernelImageForDevice) continue;
+    RETURN_IF_ERROR(
+        CUDA_STATUS(device_, error,
+                    fmt::format("loading the kernels of {} for {} (compute capability {}.{})",
+                                image.name, device_.name(), device_.major(), device_.minor())));
     libraries_.push_back(library);
   }
   return {};

@@ -24,7 +24,8 @@ Status SlotTables::allocate(size_t weights) {
 
 Status SlotTables::assign(std::span<const CudaVariantWeights* const> variants,
                           std::span<int32_t> out) {
-  CHECK(variants.size() <= static_cast<size_t>(kCudaSlots), "more variants than slots");
+  const auto none = std::count(variants.begin(), variants.end(), nullptr);  // the base's rows
+  CHECK(std::ssize(variants) - none <= kCudaSlots, "more variants than slots");
   ++step_;
   // Those that have a slot keep it; so the others find one that is not needed.
   for (size_t i = 0; i < variants.size(); ++i) {

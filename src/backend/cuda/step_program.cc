@@ -40,6 +40,7 @@ Status StepProgram::launch_gathered() {
 }
 
 Status StepProgram::flush() {
+  if (!gathers_) return {};  // they were launched as they came, or by end()
   gathers_ = false;
   const Status status = launch_gathered();
   gathered_.clear();
