@@ -162,7 +162,7 @@ struct Figures {
 };
 
 int run(const Options& options) {
-  auto base = load_base_model(options.base, {}, nullptr);
+  auto base = load_base_model(options.base, CpuBackendOptions(), nullptr);
   require(base.status());
   auto engine = Engine::make((*base)->config(), (*base)->table, *(*base)->backend, {});
   require(engine.status());
