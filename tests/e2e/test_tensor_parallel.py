@@ -137,7 +137,8 @@ def test_a_daemon_whose_rank_hangs_can_be_stopped(tmp_path):
         with Ptrace().stopped(thread):
             assert server.post("/v1/completions", body("row", 1))[0] in (500, 503)
             server.process.send_signal(signal.SIGTERM)
-            os.waitpid(thread, Ptrace.WALL)  # whoever traces a thread is told of its end first
+            # Whoever traces a thread is told of its end first.
+            server.wait_for(lambda: os.waitpid(thread, Ptrace.WALL | os.WNOHANG)[0] == thread, 30, "the daemon ends")
             assert server.process.wait(30 * SLOW) == 1
         assert "ending without an orderly stop" in server.log() and "rank 1 of 2" in server.log()
 
