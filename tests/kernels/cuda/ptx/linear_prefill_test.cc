@@ -78,10 +78,12 @@ TEST_P(LinearPrefillPtx, EqualsTheOracle) {
   const auto arch =
       static_cast<size_t>(std::find(std::begin(all), std::end(all), GetParam()) - std::begin(all));
   const std::vector<Choice> choices = pairwise(3);
-  for (size_t i = arch; i < choices.size(); i += 8 * std::size(all)) {
+  const std::vector<PrefillFamily> of_arch = families();
+  size_t turn = 0;  // every family under every schedule
+  for (size_t i = arch; i < choices.size(); i += 8 * std::size(all), ++turn) {
     SCOPED_TRACE("choice " + std::to_string(i) + ": " + testing::PrintToString(choices[i]));
-    schedule_ = ptx::schedules()[i % ptx::schedules().size()];
-    const PrefillFamily family = families()[i % families().size()];
+    schedule_ = ptx::schedules()[turn / of_arch.size() % ptx::schedules().size()];
+    const PrefillFamily family = of_arch[turn % of_arch.size()];
     expect_prefill_choice(choices[i], family, static_cast<uint32_t>(i), launcher());
     if (HasFatalFailure()) return;
   }
