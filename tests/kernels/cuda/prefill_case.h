@@ -23,7 +23,7 @@ class PrefillCase {
   bool apart(int32_t slot) const;
 
   struct Call {
-    LinearEpilogue epilogue = LinearEpilogue::kStore;
+    LinearPrefillEpilogue epilogue = LinearPrefillEpilogue::kStore;
     const std::vector<float>* initial = nullptr;
     emulator::Options options = {};
   };

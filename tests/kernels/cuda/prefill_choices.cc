@@ -66,8 +66,8 @@ void expect_prefill_choice(const Choice& choice, PrefillFamily family, uint32_t 
   std::vector<float> residual(static_cast<size_t>(m * weight.shape().outputs()));
   for (float& v : residual) v = normal(random);
   PrefillCase::Call call;
-  call.epilogue = static_cast<LinearEpilogue>(of(kEpilogueFactor));
-  call.initial = call.epilogue == LinearEpilogue::kAddResidual ? &residual : nullptr;
+  call.epilogue = static_cast<LinearPrefillEpilogue>(of(kEpilogueFactor));
+  call.initial = call.epilogue == LinearPrefillEpilogue::kAddResidual ? &residual : nullptr;
   call.options = {
       .order = static_cast<emulator::Order>(seed % 3), .seed = seed, .resident_blocks = 2};
   const LinearPrefillKernel kernel = prefill_kernel(family, slots.size() > 1 ? levels : 0);

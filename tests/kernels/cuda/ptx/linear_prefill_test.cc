@@ -141,7 +141,7 @@ class LinearPrefillPtxSites
                                   {&gated,
                                    gated.weight().random_rows(5),
                                    {{0, 5, gated_slots.back()}},
-                                   {.epilogue = LinearEpilogue::kSiluGate}}};
+                                   {.epilogue = LinearPrefillEpilogue::kSiluGate}}};
     // By mma, tiles of few rows have a loop of their own.
     if (!hopper_) {
       batches.push_back({&full, full.weight().random_rows(2), {{0, 2, slots[0]}}, {}});
