@@ -163,4 +163,21 @@ void expect_choice(const Choice& choice, uint32_t seed, const Launcher& launcher
   expect_oracle(c, x, groups, call, run.out);
 }
 
+void expect_many_groups(const Launcher& launcher) {
+  constexpr int32_t kRowCount = 40;
+  DecodeCase c({{24}, 300}, 1, launcher);
+  const std::vector<int32_t> slots = {-1, c.add_variant(1, 2e-3), c.add_variant(2, 2e-3),
+                                      c.add_variant(1, 2e-3), c.add_variant(0, 0)};
+  const int32_t dense = c.add_dense(40, 1, 2e-3);
+  std::vector<RowGroup> groups;
+  for (int32_t r = 0; r < kRowCount; ++r) {
+    groups.push_back({r, r + 1, r == 37 ? dense : slots[static_cast<size_t>(r) % slots.size()]});
+  }
+  static_assert(kRowCount > 32 && kRowCount <= kMaxRowGroups);
+  const std::vector<float> x = c.random_rows(kRowCount);
+  const DecodeCase::Run run = c.run(x, groups);
+  ASSERT_TRUE(run.report.ok()) << run.report.text();
+  expect_oracle(c, x, groups, {}, run.out);
+}
+
 }  // namespace deltad::cuda

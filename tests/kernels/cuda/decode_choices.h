@@ -24,4 +24,7 @@ std::vector<Choice> pairwise(uint32_t seed);
 // Runs the choice's batch and compares it with the oracle.
 void expect_choice(const Choice& choice, uint32_t seed, const Launcher& launcher = &emulate);
 
+// More groups than a warp reads at once, of a row each, one with a weight of its own behind them.
+void expect_many_groups(const Launcher& launcher = &emulate);
+
 }  // namespace deltad::cuda
