@@ -88,7 +88,7 @@ std::vector<Choice> pairwise(uint32_t seed) {
   const Choice sizes = {static_cast<int>(std::size(kRowsList)),
                         static_cast<int>(shapes().size()),
                         static_cast<int>(std::size(kVariantsList)),
-                        2,
+                        kMaxSignLevels,
                         static_cast<int>(std::size(kAlphaList)),
                         3,
                         2};

@@ -15,7 +15,7 @@ void expect_oracle(const DecodeCase& c, const std::vector<float>& x,
                    const std::vector<RowGroup>& groups, const DecodeCase::Call& call,
                    const std::vector<float>& out);
 
-// One choice of everything, as indices into lists of rows, shapes, variants, levels, …
+// One choice of everything, as indices into lists of rows, shapes, variants, levels (1 … 4), …
 using Choice = std::array<int, 7>;
 
 // Choices such that every two values of two factors meet in one.
