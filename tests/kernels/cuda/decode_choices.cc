@@ -39,15 +39,22 @@ const std::vector<WeightShape>& shapes() {
 
 void expect_oracle(const DecodeCase& c, const std::vector<float>& x,
                    const std::vector<RowGroup>& groups, const DecodeCase::Call& call,
-                   const std::vector<float>& out) {
+                   const std::vector<float>& out, const std::vector<float>* base) {
   const bool gated = call.epilogue == LinearEpilogue::kSiluGate;
   const int32_t m = groups.back().end_row, outputs = c.widest(groups);
   const int32_t width = gated ? outputs / 2 : outputs;
   const double u = std::ldexp(1, -24);
   ASSERT_EQ(out.size(), static_cast<size_t>(m * width));
   for (int32_t row = 0; row < m; ++row) {
-    const DecodeCase::Expected want = c.expected(
+    DecodeCase::Expected want = c.expected(
         x.data() + static_cast<ptrdiff_t>(row) * c.shape().columns, slot_of(groups, row));
+    if (base != nullptr) {
+      // The kernel adds the levels to the very sum that a row of the base has.
+      for (size_t o = 0; o < want.y.size(); ++o) {
+        want.y[o] = (*base)[static_cast<size_t>(row) * want.y.size() + o] + want.delta[o];
+      }
+      want.error = want.delta_error;
+    }
     for (int32_t o = 0; o < width; ++o) {
       const auto at = static_cast<size_t>(row * width + o);
       double y, error;
@@ -161,6 +168,10 @@ void expect_choice(const Choice& choice, uint32_t seed, const Launcher& launcher
   const DecodeCase::Run run = c.run(x, groups, call);
   ASSERT_TRUE(run.report.ok()) << run.report.text();
   expect_oracle(c, x, groups, call, run.out);
+  if (groups.back().slot < 0) return;
+  const DecodeCase::Run base = c.run(x, {{0, m, -1}});
+  ASSERT_TRUE(base.report.ok()) << base.report.text();
+  expect_oracle(c, x, groups, call, run.out, &base.out);
 }
 
 void expect_many_groups(const Launcher& launcher) {

@@ -11,9 +11,12 @@
 namespace deltad::cuda {
 
 // Every output of every row within the bound that follows from the row's and the weight's norms.
+// Rounding of W·x alone may be more than what signs of a small α add. With `base`, what the rows
+// gave without variants, nothing but the signs' own rounding is allowed beyond it; no row may have
+// a weight of its own then.
 void expect_oracle(const DecodeCase& c, const std::vector<float>& x,
                    const std::vector<RowGroup>& groups, const DecodeCase::Call& call,
-                   const std::vector<float>& out);
+                   const std::vector<float>& out, const std::vector<float>* base = nullptr);
 
 // One choice of everything, as indices into lists of rows, shapes, variants, levels (1 … 4), …
 using Choice = std::array<int, 7>;

@@ -139,6 +139,16 @@ TEST_P(LinearPrefill, KeepsTheDelta) {
   }
 }
 
+// Beside W and apart, so that the last level's signs, were they lost, would show.
+TEST_P(LinearPrefill, KeepsTheDeltaOfEveryLevel) {
+  for (const int32_t levels : {2, 3, 4}) {
+    for (const double alpha : {0.03, 1e-3}) {
+      EXPECT_LE(prefill_delta_error(GetParam(), alpha, levels), 0.01)
+          << levels << " levels, alpha " << alpha;
+    }
+  }
+}
+
 // Batches that between them reach every site and what hangs on it.
 TEST_P(LinearPrefill, SitesMatter) {
   // Two blocks of outputs, the last not full; more stages than there are; a last tile that ends
