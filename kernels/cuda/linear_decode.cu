@@ -174,7 +174,7 @@ DELTAD_DEVICE void linear_decode(const LinearParams& p) {
   }
   __syncthreads();
   const bool rotates = p.epilogue == LinearEpilogue::kRotary;
-  const int32_t together = rotates ? linear_head_blocks(p.rope.head_dim) : 1;
+  const int32_t together = rotates ? linear_whole_heads(p.rope.head_dim) : 1;
   Finish<kRows, kLevels>{p, block, base_sums, sign_sums, together}.run();
 }
 

@@ -91,13 +91,19 @@ constexpr int32_t kLinearSignRing = 16;  // a power of two
 // Stages of activations: one in use, one under way.
 constexpr int32_t kLinearStages = 2;
 
-// Blocks of outputs that are finished by one of them, as heads must be: so many that whole heads of
-// q, k and v lie in them. 0: heads that do not, for which kRotary is not to be used.
-DELTAD_HOST_DEVICE constexpr int32_t linear_head_blocks(int32_t head_dim) {
+// Blocks of outputs in which whole heads of q, k and v lie. 0: heads that do not.
+DELTAD_HOST_DEVICE constexpr int32_t linear_whole_heads(int32_t head_dim) {
   if (head_dim % 16 != 0) return 0;
   int32_t blocks = 1;
   while (blocks * kLinearOutputs % head_dim != 0) ++blocks;
   return blocks;
+}
+// Blocks of outputs that are finished by one of them with kRotary, as heads must be. 0: kRotary is
+// not to be used, as heads do not lie in blocks or a set of them has no room in shared memory.
+constexpr int32_t kMaxHeadBlocks = 7;
+constexpr int32_t linear_head_blocks(int32_t head_dim) {
+  const int32_t blocks = linear_whole_heads(head_dim);
+  return blocks <= kMaxHeadBlocks ? blocks : 0;
 }
 
 // Into how many parts the columns are cut: enough blocks for every multiprocessor of a large device

@@ -16,6 +16,13 @@
 
 namespace deltad::cuda {
 
+// Of the decode kernel's epilogues those that the prefill kernels have.
+enum class LinearPrefillEpilogue : int32_t {
+  kStore = static_cast<int32_t>(LinearEpilogue::kStore),
+  kAddResidual = static_cast<int32_t>(LinearEpilogue::kAddResidual),
+  kSiluGate = static_cast<int32_t>(LinearEpilogue::kSiluGate),
+};
+
 struct LinearPrefillParams {
   const void* x;          // packed rows
   const float* x_scale;   // [rows]
@@ -32,7 +39,7 @@ struct LinearPrefillParams {
   int32_t columns;
   int32_t w_exponent;  // W is multiplied with 2^w_exponent to be fp16: linear_prefill_range.h
   uint32_t w_factors;  // prefill_factors(w_exponent)
-  LinearEpilogue epilogue;
+  LinearPrefillEpilogue epilogue;
 };
 
 // What takes bf16 to fp16 before its bits are moved, twice, in bf16: 2^exponent, less the

@@ -26,7 +26,8 @@ inline Launch weight_range_launch(const WeightRangeParams&) {
 
 // The largest |w| · 2^exponent is in [2^8, 2^9): α may be up to 2^6 of them before a sum leaves
 // fp16, and weights down to 2^-22 of the largest keep all their digits. `inexact` counts those
-// that do not (smaller ones lose digits, at most 2^-30 of the largest; infinities and NaN).
+// that do not (smaller ones lose digits, at most 2^-30 of the largest; infinities and NaN; where
+// the exponent is at its end, weights of 2^30 and more, which fp16 does not hold).
 struct WeightRange {
   float mean = 0;  // of |w|, to some percent
   int32_t exponent = 0;
@@ -51,7 +52,8 @@ constexpr WeightRange weight_range(const std::array<uint32_t, 256>& counts) {
   if (range.exponent < -14) range.exponent = -14;
   if (range.exponent > 100) range.exponent = 100;
   for (int32_t e = 0; e < 256; ++e) {
-    const bool normal = e > 0 && e < 255 && e - 127 + range.exponent >= -14;
+    const int32_t scaled = e - 127 + range.exponent;  // fp16's normal exponents: -14 … 15
+    const bool normal = e > 0 && e < 255 && scaled >= -14 && scaled <= 15;
     if (!normal) range.inexact += counts[static_cast<size_t>(e)];
   }
   return range;

@@ -72,7 +72,7 @@ class PrefillFinish {
   DELTAD_DEVICE void run() const {
     const auto thread = static_cast<int32_t>(threadIdx.x);
     const auto threads = static_cast<int32_t>(blockDim.x);
-    if (p_.epilogue == LinearEpilogue::kSiluGate) {
+    if (p_.epilogue == LinearPrefillEpilogue::kSiluGate) {
       for (int32_t i = thread; in_bounds(i < rows_.count * 16); i += threads) {
         store_gated(i / 16, i % 16);
       }
@@ -100,7 +100,7 @@ class PrefillFinish {
     auto* at = reinterpret_cast<float4*>(static_cast<float*>(p_.out) +
                                          (rows_.first + row) * p_.out_stride + output);
     float4 y = values(row, quad);
-    if (p_.epilogue == LinearEpilogue::kAddResidual) {
+    if (p_.epilogue == LinearPrefillEpilogue::kAddResidual) {
       const float4 before = load_global(at);
       y = make_float4(__fadd_rn(before.x, y.x), __fadd_rn(before.y, y.y), __fadd_rn(before.z, y.z),
                       __fadd_rn(before.w, y.w));

@@ -275,9 +275,9 @@ DecodeCase::Expected DecodeCase::expected(const float* x, int32_t slot) const {
   const auto outputs = static_cast<size_t>(weight.shape.outputs());
   const int64_t columns = shape_.columns;
   const double u = std::ldexp(1, -24);
-  // A sum of `columns` exact products in fp32, then the splits' and the levels' additions, in any
-  // order: Higham's γ.
-  const double steps = static_cast<double>(columns) + 264 + 2;
+  // A sum of `columns` exact products in fp32, then the splits' additions, in any order: Higham's
+  // γ.
+  const double steps = static_cast<double>(columns) + 264;
   const double gamma = steps * u / (1 - steps * u);
   double largest = 0, residue = 0, x_size = 0;
   for (int64_t c = 0; c < columns; ++c) largest = std::max(largest, std::abs(double{x[c]}));
@@ -293,6 +293,7 @@ DecodeCase::Expected DecodeCase::expected(const float* x, int32_t slot) const {
   all.y.assign(outputs, 0.0);
   all.error.assign(outputs, 0.0);
   all.delta.assign(outputs, 0.0);
+  all.delta_error.assign(outputs, 0.0);
   for (size_t p = 0; p < weight.parts.size(); ++p) {
     const int64_t rows = weight.shape.part_rows[p];
     std::vector<uint16_t> magnitude = weight.parts[p];
@@ -304,21 +305,23 @@ DecodeCase::Expected DecodeCase::expected(const float* x, int32_t slot) const {
         ref::product(magnitude.data(), x_magnitude.data(), rows, columns);
     std::vector<double> delta(y.size(), 0.0), delta_error(y.size(), 0.0);
     if (slot >= 0) {
-      std::vector<ref::SignLevel> levels;
       for (const Level& level : variant(slot)->levels) {
-        levels.push_back({level.signs[p].data(), level.alpha[p].data()});
+        const std::vector<double> part =
+            ref::sign_product({{level.signs[p].data(), level.alpha[p].data()}}, x, rows, columns);
         for (size_t r = 0; r < y.size(); ++r) {
-          // 16-bit integers, then the conversion, two products and an addition.
+          delta[r] += part[r];
+          // 16-bit integers, then the conversion, two products; the addition to y's sum so far.
           delta_error[r] += level.alpha[p][r] * (residue + 4 * u * x_size);
+          delta_error[r] += u * (std::abs(y[r] + delta[r]) + gamma * size[r] + delta_error[r]);
         }
       }
-      delta = ref::sign_product(levels, x, rows, columns);
     }
     for (size_t r = 0; r < y.size(); ++r) {
       const auto at = static_cast<size_t>(weight.shape.output_of(p, static_cast<int32_t>(r)));
       all.y[at] = y[r] + delta[r];
       all.delta[at] = delta[r];
-      all.error[at] = gamma * size[r] + delta_error[r] + 2 * u * std::abs(all.y[at]);
+      all.delta_error[at] = delta_error[r];
+      all.error[at] = gamma * size[r] + delta_error[r];
     }
   }
   return all;

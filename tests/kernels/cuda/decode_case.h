@@ -66,7 +66,8 @@ class DecodeCase {
   // may be: [the row's outputs], 0 in the padding.
   struct Expected {
     std::vector<double> y, error;
-    std::vector<double> delta;  // the variant's part of y
+    // The signs' part of y, and how far y may be from what the weight alone gave and this part.
+    std::vector<double> delta, delta_error;
   };
   Expected expected(const float* x, int32_t slot) const;
 

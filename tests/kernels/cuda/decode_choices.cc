@@ -39,15 +39,22 @@ const std::vector<WeightShape>& shapes() {
 
 void expect_oracle(const DecodeCase& c, const std::vector<float>& x,
                    const std::vector<RowGroup>& groups, const DecodeCase::Call& call,
-                   const std::vector<float>& out) {
+                   const std::vector<float>& out, const std::vector<float>* base) {
   const bool gated = call.epilogue == LinearEpilogue::kSiluGate;
   const int32_t m = groups.back().end_row, outputs = c.widest(groups);
   const int32_t width = gated ? outputs / 2 : outputs;
   const double u = std::ldexp(1, -24);
   ASSERT_EQ(out.size(), static_cast<size_t>(m * width));
   for (int32_t row = 0; row < m; ++row) {
-    const DecodeCase::Expected want = c.expected(
+    DecodeCase::Expected want = c.expected(
         x.data() + static_cast<ptrdiff_t>(row) * c.shape().columns, slot_of(groups, row));
+    if (base != nullptr) {
+      // The kernel adds the levels to the very sum that a row of the base has.
+      for (size_t o = 0; o < want.y.size(); ++o) {
+        want.y[o] = (*base)[static_cast<size_t>(row) * want.y.size() + o] + want.delta[o];
+      }
+      want.error = want.delta_error;
+    }
     for (int32_t o = 0; o < width; ++o) {
       const auto at = static_cast<size_t>(row * width + o);
       double y, error;
@@ -88,7 +95,7 @@ std::vector<Choice> pairwise(uint32_t seed) {
   const Choice sizes = {static_cast<int>(std::size(kRowsList)),
                         static_cast<int>(shapes().size()),
                         static_cast<int>(std::size(kVariantsList)),
-                        2,
+                        kMaxSignLevels,
                         static_cast<int>(std::size(kAlphaList)),
                         3,
                         2};
@@ -161,6 +168,27 @@ void expect_choice(const Choice& choice, uint32_t seed, const Launcher& launcher
   const DecodeCase::Run run = c.run(x, groups, call);
   ASSERT_TRUE(run.report.ok()) << run.report.text();
   expect_oracle(c, x, groups, call, run.out);
+  if (groups.back().slot < 0) return;
+  const DecodeCase::Run base = c.run(x, {{0, m, -1}});
+  ASSERT_TRUE(base.report.ok()) << base.report.text();
+  expect_oracle(c, x, groups, call, run.out, &base.out);
+}
+
+void expect_many_groups(const Launcher& launcher) {
+  constexpr int32_t kRowCount = 40;
+  DecodeCase c({{24}, 300}, 1, launcher);
+  const std::vector<int32_t> slots = {-1, c.add_variant(1, 2e-3), c.add_variant(2, 2e-3),
+                                      c.add_variant(1, 2e-3), c.add_variant(0, 0)};
+  const int32_t dense = c.add_dense(40, 1, 2e-3);
+  std::vector<RowGroup> groups;
+  for (int32_t r = 0; r < kRowCount; ++r) {
+    groups.push_back({r, r + 1, r == 37 ? dense : slots[static_cast<size_t>(r) % slots.size()]});
+  }
+  static_assert(kRowCount > 32 && kRowCount <= kMaxRowGroups);
+  const std::vector<float> x = c.random_rows(kRowCount);
+  const DecodeCase::Run run = c.run(x, groups);
+  ASSERT_TRUE(run.report.ok()) << run.report.text();
+  expect_oracle(c, x, groups, {}, run.out);
 }
 
 }  // namespace deltad::cuda

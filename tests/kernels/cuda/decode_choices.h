@@ -11,11 +11,14 @@
 namespace deltad::cuda {
 
 // Every output of every row within the bound that follows from the row's and the weight's norms.
+// Rounding of W·x alone may be more than what signs of a small α add. With `base`, what the rows
+// gave without variants, nothing but the signs' own rounding is allowed beyond it; no row may have
+// a weight of its own then.
 void expect_oracle(const DecodeCase& c, const std::vector<float>& x,
                    const std::vector<RowGroup>& groups, const DecodeCase::Call& call,
-                   const std::vector<float>& out);
+                   const std::vector<float>& out, const std::vector<float>* base = nullptr);
 
-// One choice of everything, as indices into lists of rows, shapes, variants, levels, …
+// One choice of everything, as indices into lists of rows, shapes, variants, levels (1 … 4), …
 using Choice = std::array<int, 7>;
 
 // Choices such that every two values of two factors meet in one.
@@ -23,5 +26,8 @@ std::vector<Choice> pairwise(uint32_t seed);
 
 // Runs the choice's batch and compares it with the oracle.
 void expect_choice(const Choice& choice, uint32_t seed, const Launcher& launcher = &emulate);
+
+// More groups than a warp reads at once, of a row each, one with a weight of its own behind them.
+void expect_many_groups(const Launcher& launcher = &emulate);
 
 }  // namespace deltad::cuda

@@ -155,6 +155,8 @@ TEST(LinearDecodeEpilogue, GatesWithSilu) {
   }
 }
 
+TEST(LinearDecodeGroups, MayBeMoreThanAWarpReadsAtOnce) { expect_many_groups(); }
+
 // Heads of variants: larger than the base's, smaller, with signs on top; a fused weight of which a
 // part is replaced.
 TEST(LinearDecodeDense, GoesThroughItsOwnWeight) {

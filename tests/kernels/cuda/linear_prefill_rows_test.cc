@@ -160,8 +160,14 @@ TEST(WeightRange, StaysWithinWhatTheKernelsFactorHolds) {
   large[254] = 1;
   small[1] = 1;
   EXPECT_EQ(weight_range(large).exponent, -14);
+  EXPECT_EQ(weight_range(large).inexact, 1u);  // beyond fp16
   EXPECT_EQ(weight_range(small).exponent, 100);
   EXPECT_EQ(prefill_alpha_limit(weight_range(large)), 0x1p29f);
+  large[127 + 30] = 2;  // 2^30: beyond fp16 too, and the last that is
+  large[127 + 29] = 4;
+  large[127] = 8;
+  large[127 - 1] = 16;  // subnormal in fp16
+  EXPECT_EQ(weight_range(large).inexact, 1u + 2 + 16);
 }
 
 }  // namespace

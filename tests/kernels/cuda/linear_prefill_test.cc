@@ -125,8 +125,9 @@ TEST_P(LinearPrefill, AddsTheResidual) {
   std::vector<float> residual(static_cast<size_t>(6 * m.c.weight().shape().outputs()));
   for (float& v : residual) v = normal(random);
   const DecodeCase::Run plain = m.c.run(x, groups, kernel(2));
-  const DecodeCase::Run added = m.c.run(
-      x, groups, kernel(2), {.epilogue = LinearEpilogue::kAddResidual, .initial = &residual});
+  const DecodeCase::Run added =
+      m.c.run(x, groups, kernel(2),
+              {.epilogue = LinearPrefillEpilogue::kAddResidual, .initial = &residual});
   ASSERT_TRUE(added.report.ok()) << added.report.text();
   for (size_t i = 0; i < residual.size(); ++i) EXPECT_EQ(added.out[i], residual[i] + plain.out[i]);
 }
@@ -135,6 +136,16 @@ TEST_P(LinearPrefill, AddsTheResidual) {
 TEST_P(LinearPrefill, KeepsTheDelta) {
   for (const DeltaBound& at : kPrefillDeltaBounds) {
     EXPECT_LE(prefill_delta_error(GetParam(), at.alpha), at.bound) << "alpha " << at.alpha;
+  }
+}
+
+// Beside W and apart, so that the last level's signs, were they lost, would show.
+TEST_P(LinearPrefill, KeepsTheDeltaOfEveryLevel) {
+  for (const int32_t levels : {2, 3, 4}) {
+    for (const double alpha : {0.03, 1e-3}) {
+      EXPECT_LE(prefill_delta_error(GetParam(), alpha, levels), 0.01)
+          << levels << " levels, alpha " << alpha;
+    }
   }
 }
 
@@ -150,20 +161,23 @@ TEST_P(LinearPrefill, SitesMatter) {
     std::vector<float> x;
     std::vector<RowGroup> groups;
     LinearPrefillKernel kernel;
-    LinearEpilogue epilogue;
+    LinearPrefillEpilogue epilogue;
   };
-  std::vector<Batch> batches = {
-      {wide,
-       wide.weight().random_rows(45),
-       {{0, 3, -1}, {3, 40, a}, {40, 45, b}},
-       kernel(2),
-       LinearEpilogue::kStore},
-      {gated,
-       gated.weight().random_rows(11),
-       {{0, 2, -1}, {2, 11, g}},
-       kernel(1),
-       LinearEpilogue::kSiluGate},
-      {narrow, narrow.weight().random_rows(1), {{0, 1, n}}, kernel(1), LinearEpilogue::kStore}};
+  std::vector<Batch> batches = {{wide,
+                                 wide.weight().random_rows(45),
+                                 {{0, 3, -1}, {3, 40, a}, {40, 45, b}},
+                                 kernel(2),
+                                 LinearPrefillEpilogue::kStore},
+                                {gated,
+                                 gated.weight().random_rows(11),
+                                 {{0, 2, -1}, {2, 11, g}},
+                                 kernel(1),
+                                 LinearPrefillEpilogue::kSiluGate},
+                                {narrow,
+                                 narrow.weight().random_rows(1),
+                                 {{0, 1, n}},
+                                 kernel(1),
+                                 LinearPrefillEpilogue::kStore}};
   expect_every_site_matters([&](const Options& options, emulator::Report* report) {
     std::vector<std::vector<float>> out;
     for (Batch& batch : batches) {

@@ -107,7 +107,7 @@ DecodeCase::Run PrefillCase::run(const std::vector<float>& x, const std::vector<
   packed.set_access(Access::kFresh);
   scale.set_access(Access::kFresh);
 
-  const bool gated = call.epilogue == LinearEpilogue::kSiluGate;
+  const bool gated = call.epilogue == LinearPrefillEpilogue::kSiluGate;
   const auto width = static_cast<size_t>(gated ? outputs / 2 : outputs);
   const DeviceBuffer<float> out("out", gated ? 0 : rows * width, Access::kWrite);
   const DeviceBuffer<uint16_t> gated_out("gated out", gated ? rows * width : 0, Access::kWrite);
@@ -205,7 +205,7 @@ DecodeCase::Expected PrefillCase::expected(const float* x, int32_t slot) {
 
 void expect_oracle(PrefillCase& c, const std::vector<float>& x, const std::vector<RowGroup>& groups,
                    const PrefillCase::Call& call, const std::vector<float>& out) {
-  const bool gated = call.epilogue == LinearEpilogue::kSiluGate;
+  const bool gated = call.epilogue == LinearPrefillEpilogue::kSiluGate;
   const WeightShape& shape = c.weight().shape();
   const int32_t m = groups.back().end_row, outputs = shape.outputs();
   const int32_t width = gated ? outputs / 2 : outputs;
@@ -228,7 +228,7 @@ void expect_oracle(PrefillCase& c, const std::vector<float>& x, const std::vecto
                 1.1 * want.error[output] * (std::abs(want.y[up]) + want.error[up]) +
                 std::abs(silu) * want.error[up];
         error += std::ldexp(1, -8) * (std::abs(y) + error);
-      } else if (call.epilogue == LinearEpilogue::kAddResidual) {
+      } else if (call.epilogue == LinearPrefillEpilogue::kAddResidual) {
         y += (*call.initial)[at];
         error += u * (std::abs(y) + error);
       }

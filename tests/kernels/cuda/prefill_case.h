@@ -23,7 +23,7 @@ class PrefillCase {
   bool apart(int32_t slot) const;
 
   struct Call {
-    LinearEpilogue epilogue = LinearEpilogue::kStore;
+    LinearPrefillEpilogue epilogue = LinearPrefillEpilogue::kStore;
     const std::vector<float>* initial = nullptr;
     emulator::Options options = {};
   };
@@ -52,6 +52,10 @@ class PrefillCase {
 };
 
 // Every output of every row within the bound that follows from the row's and the weight's norms.
+// Signs of a small α are less than what it allows for the rounding of W·x, and cannot be looked at
+// apart from it, as those of the decode kernel can: here they are in the same sums in fp32, either
+// added to W before its product or as terms between W's, so no row of the base has the same
+// rounding. prefill_delta_error measures them, in the norm of many outputs.
 void expect_oracle(PrefillCase& c, const std::vector<float>& x, const std::vector<RowGroup>& groups,
                    const PrefillCase::Call& call, const std::vector<float>& out);
 

@@ -66,8 +66,8 @@ void expect_prefill_choice(const Choice& choice, PrefillFamily family, uint32_t 
   std::vector<float> residual(static_cast<size_t>(m * weight.shape().outputs()));
   for (float& v : residual) v = normal(random);
   PrefillCase::Call call;
-  call.epilogue = static_cast<LinearEpilogue>(of(kEpilogueFactor));
-  call.initial = call.epilogue == LinearEpilogue::kAddResidual ? &residual : nullptr;
+  call.epilogue = static_cast<LinearPrefillEpilogue>(of(kEpilogueFactor));
+  call.initial = call.epilogue == LinearPrefillEpilogue::kAddResidual ? &residual : nullptr;
   call.options = {
       .order = static_cast<emulator::Order>(seed % 3), .seed = seed, .resident_blocks = 2};
   const LinearPrefillKernel kernel = prefill_kernel(family, slots.size() > 1 ? levels : 0);
@@ -76,12 +76,13 @@ void expect_prefill_choice(const Choice& choice, PrefillFamily family, uint32_t 
   expect_oracle(c, x, groups, call, run.out);
 }
 
-double prefill_delta_error(PrefillFamily family, double alpha, const Launcher& launcher) {
+double prefill_delta_error(PrefillFamily family, double alpha, int32_t levels,
+                           const Launcher& launcher) {
   constexpr int32_t kRowCount = 4;
   PrefillCase c({{64}, 1024}, 5, launcher);
-  const int32_t v = c.weight().add_variant(1, 0.02 * alpha);
+  const int32_t v = c.weight().add_variant(levels, 0.02 * alpha);
   const std::vector<float> x = c.weight().random_rows(kRowCount);
-  const LinearPrefillKernel kernel = prefill_kernel(family, 1);
+  const LinearPrefillKernel kernel = prefill_kernel(family, levels);
   const DecodeCase::Run base = c.run(x, {{0, kRowCount, -1}}, kernel);
   const DecodeCase::Run with = c.run(x, {{0, kRowCount, v}}, kernel);
   EXPECT_TRUE(with.report.ok()) << with.report.text();

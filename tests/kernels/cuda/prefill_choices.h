@@ -18,8 +18,10 @@ LinearPrefillKernel prefill_kernel(PrefillFamily family, int32_t levels);
 void expect_prefill_choice(const Choice& choice, PrefillFamily family, uint32_t seed,
                            const Launcher& launcher = &emulate);
 
-// ‖(y − Wx) − αSx‖ over ‖αSx‖ for one variant whose α is so much of mean |W|.
-double prefill_delta_error(PrefillFamily family, double alpha, const Launcher& launcher = &emulate);
+// ‖(y − Wx) − αSx‖ over ‖αSx‖ for one variant whose α is so much of mean |W|. Each level's α is a
+// third of the one's before: of four, the last is 3.5 % of the norm.
+double prefill_delta_error(PrefillFamily family, double alpha, int32_t levels = 1,
+                           const Launcher& launcher = &emulate);
 // What the path owes is 5 % at α = 1 % of mean |W|; what is reached, there and below. Under 0.6 % W
 // and α·S are multiplied apart, and what is left is the rounding of their common sum in fp32.
 struct DeltaBound {

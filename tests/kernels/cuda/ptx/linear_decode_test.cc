@@ -72,6 +72,8 @@ TEST_P(LinearDecodePtx, EqualsTheOracle) {
   }
 }
 
+TEST_P(LinearDecodePtx, TakesMoreGroupsThanAWarpReadsAtOnce) { expect_many_groups(launcher()); }
+
 // The epilogue with rotary embedding gives the bits of the kernel that has it alone.
 TEST_P(LinearDecodePtx, RotatesAsRopeAppend) {
   for (const int32_t head_dim : {64, 96, 128}) {
