@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <exception>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "server/access/access.h"
 #include "server/openai/ids.h"
@@ -53,6 +54,7 @@ Rpc::Rpc(std::shared_ptr<RpcHome> home, const KnownMethod& method,
 
 void Rpc::begin(std::function<void(const Serving& serving)> work) {
   self_ = shared_from_this();
+  begun_.store(true, std::memory_order_release);
   home_->call_began();
   post([self = self_, work = std::move(work)] {
     self->context_.AddInitialMetadata("x-request-id", self->record_->id());
@@ -175,10 +177,12 @@ void Rpc::end(grpc::StatusCode code) {
 }
 
 void Rpc::cancelled() {
+  CHECK(begun_.load(std::memory_order_acquire), "a call that has not begun");
   post([self = shared_from_this()] { self->left(); });
 }
 
 void Rpc::done() {
+  CHECK(begun_.load(std::memory_order_acquire), "a call that has not begun");
   home_->call_ended();
   const std::shared_ptr<Rpc> last = std::move(self_);
 }

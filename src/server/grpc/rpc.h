@@ -9,6 +9,7 @@
 #include <grpc/grpc.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -93,6 +94,9 @@ class Rpc : public std::enable_shared_from_this<Rpc> {
   std::function<void()> on_disconnect_, on_deadline_;
   std::optional<WorkThreads::Timer> timer_;
   std::shared_ptr<Rpc> self_;  // until done()
+  // Set once it keeps itself. gRPC calls cancelled() and done() after begin(); its library does not
+  // show ThreadSanitizer how, so this does.
+  std::atomic<bool> begun_{false};
 };
 
 template <typename Response>
