@@ -134,7 +134,8 @@ int64_t CpuOps::kv_block_bytes(const AttentionShape& shape, int32_t block_tokens
   return shape.kv_heads * layout.head_size * static_cast<int64_t>(sizeof(uint16_t));
 }
 
-// Work is shared out by (KV block, kv head), so no two workers write the same part of a block.
+// Work is shared out by (KV block, kv head), so no two workers write the same part of a block:
+// where a sequence's generated rows follow its prompt's within a block, both are one piece.
 void CpuOps::rope_append(TensorView qkv, const AttentionShape& shape, TensorView cos_sin,
                          const KvView& kv, int32_t layer, std::span<const SequenceSpan> spans) {
   check_arguments(shape, qkv, kv);
@@ -147,7 +148,17 @@ void CpuOps::rope_append(TensorView qkv, const AttentionShape& shape, TensorView
     for (int32_t row = span.first_row; row < span.end_row;) {
       const int32_t position = span.first_position + row - span.first_row;
       const int32_t end = std::min(span.end_row, row + cpu::kKvTokens - position % cpu::kKvTokens);
-      pieces.push_back({&span, row, end});
+      bool goes_on = false;
+      if (row == span.first_row && position % cpu::kKvTokens != 0 && !pieces.empty()) {
+        const SequenceSpan& last = *pieces.back().span;
+        goes_on = last.first_position + row - last.first_row == position &&
+                  last.blocks[position / cpu::kKvTokens] == span.blocks[position / cpu::kKvTokens];
+      }
+      if (goes_on) {
+        pieces.back().end_row = end;
+      } else {
+        pieces.push_back({&span, row, end});
+      }
       row = end;
     }
     rows += span.end_row - span.first_row;
