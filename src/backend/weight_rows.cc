@@ -60,6 +60,23 @@ Status add_low_rank(const std::vector<WeightSpec>& specs, const VariantContent::
 
 }  // namespace
 
+Status check_spec(const std::vector<WeightSpec>& specs, size_t i) {
+  const WeightSpec& spec = specs[i];
+  if (spec.parts.empty() || spec.columns < 1)
+    return invalid_argument(fmt::format("weight {} has no parts or no columns", i));
+  for (const WeightPart& part : spec.parts) {
+    if (part.rows < 1) return invalid_argument(fmt::format("{} has no rows", part.name));
+    if (spec.interleaved && part.rows != spec.parts[0].rows)
+      return invalid_argument(fmt::format("{} has {} rows, expected {} as {}", part.name, part.rows,
+                                          spec.parts[0].rows, spec.parts[0].name));
+  }
+  if (spec.alias >= 0 &&
+      (static_cast<size_t>(spec.alias) >= i || specs[static_cast<size_t>(spec.alias)].alias >= 0))
+    return invalid_argument(fmt::format(
+        "weight {} stands for weight {}, expected an earlier one of its own", i, spec.alias));
+  return {};
+}
+
 Status check_place(const std::vector<WeightSpec>& specs, WeightId weight, int part) {
   if (weight < 0 || static_cast<size_t>(weight) >= specs.size())
     return invalid_argument(
@@ -67,6 +84,16 @@ Status check_place(const std::vector<WeightSpec>& specs, WeightId weight, int pa
   const size_t parts = specs[static_cast<size_t>(weight)].parts.size();
   if (part < 0 || static_cast<size_t>(part) >= parts)
     return invalid_argument(fmt::format("weight {} has {} parts, no part {}", weight, parts, part));
+  return {};
+}
+
+Status check_alias(const std::vector<WeightSpec>& specs, WeightId to, WeightId from) {
+  RETURN_IF_ERROR(check_place(specs, to, 0));
+  RETURN_IF_ERROR(check_place(specs, from, 0));
+  const WeightSpec &user = specs[static_cast<size_t>(to)], &used = specs[static_cast<size_t>(from)];
+  if (user.columns != used.columns)
+    return invalid_argument(fmt::format("{} cannot stand for {}: their columns differ",
+                                        used.parts[0].name, user.parts[0].name));
   return {};
 }
 
@@ -85,12 +112,14 @@ PartTiles tiles_of(const WeightSpec& spec, int part) {
   return {spec.part_offset(part) / 16, 1};
 }
 
+int64_t packed_row(const WeightSpec& spec, int part, int64_t r) {
+  if (!spec.interleaved) return spec.part_offset(part) + r;
+  const PartTiles tiles = tiles_of(spec, part);
+  return (tiles.first + r / 16 * tiles.step) * 16 + r % 16;
+}
+
 int64_t rows_with(const WeightSpec& spec, int64_t last_rows) {
-  const int last = static_cast<int>(spec.parts.size()) - 1;
-  if (!spec.interleaved) return spec.part_offset(last) + last_rows;
-  const PartTiles tiles = tiles_of(spec, last);
-  const int64_t row = last_rows - 1;
-  return (tiles.first + row / 16 * tiles.step) * 16 + row % 16 + 1;
+  return packed_row(spec, static_cast<int>(spec.parts.size()) - 1, last_rows - 1) + 1;
 }
 
 Result<std::vector<WeightContent>> content_by_weight(const std::vector<WeightSpec>& specs,

@@ -8,8 +8,14 @@
 
 namespace deltad {
 
+// kInvalidArgument unless weight i of those declared has sizes, and stands for an earlier one if
+// for any.
+Status check_spec(const std::vector<WeightSpec>& specs, size_t i);
 // kInvalidArgument unless there is such a weight with such a part.
 Status check_place(const std::vector<WeightSpec>& specs, WeightId weight, int part);
+
+// kInvalidArgument unless the weight `to` can use what a variant has for `from`.
+Status check_alias(const std::vector<WeightSpec>& specs, WeightId to, WeightId from);
 
 // Rows [first, first+count) must lie in a part of `rows` rows; a matrix is filled in tiles of 16.
 Status check_rows_of(const WeightSpec& spec, int part, int64_t rows, int64_t first, int64_t count);
@@ -20,6 +26,8 @@ struct PartTiles {
 };
 PartTiles tiles_of(const WeightSpec& spec, int part);
 
+// Where row r of a part lies among all rows of the weight.
+int64_t packed_row(const WeightSpec& spec, int part, int64_t r);
 // Rows of the weight without padding, if its last (or only) part has last_rows.
 int64_t rows_with(const WeightSpec& spec, int64_t last_rows);
 

@@ -4,6 +4,7 @@
 // run() is called by one thread at a time (the engine's thread); barrier() only inside run().
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
@@ -31,6 +32,21 @@ class WorkerTeam {
     run_erased([](void* context,
                   int worker) { (*static_cast<std::remove_reference_t<F>*>(context))(worker); },
                const_cast<void*>(static_cast<const void*>(&work)));
+  }
+  // Calls work(worker, i) once for each 0 ≤ i < n: who is done takes the next. Otherwise as run().
+  // fork: false does all on the caller, where it is too little to share.
+  template <typename F>
+  void take_turns(int64_t n, bool fork, F&& work) {
+    if (!fork || n <= 1 || size() == 1) {
+      for (int64_t i = 0; i < n; ++i) work(0, i);
+      return;
+    }
+    std::atomic<int64_t> next{0};
+    run([&](int worker) {
+      for (int64_t i = next.fetch_add(1, std::memory_order_relaxed); i < n;
+           i = next.fetch_add(1, std::memory_order_relaxed))
+        work(worker, i);
+    });
   }
   // Inside run(): returns when every worker of the team has called it.
   void barrier() { await(arrive()); }

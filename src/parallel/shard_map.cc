@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "backend/ops.h"
+#include "backend/weight_rows.h"
 #include "base/worker_team.h"
 
 namespace deltad {
@@ -84,10 +85,7 @@ Result<ShardMap> ShardMap::make(const ModelConfig& config, int ranks) {
 }
 
 Status ShardMap::check_place(WeightId weight, int part) const {
-  if (weight < 0 || static_cast<size_t>(weight) >= cuts_.size() || part < 0 ||
-      static_cast<size_t>(part) >= spec(weight).parts.size())
-    return invalid_argument(fmt::format("the model has no part {} of weight {}", part, weight));
-  return {};
+  return deltad::check_place(table_.specs, weight, part);
 }
 
 ModelConfig ShardMap::config(int rank) const {

@@ -1,7 +1,6 @@
 // CpuOps: rope_append and attention. Both cut the step into pieces that workers take as they come:
 // results do not depend on who takes which, so the cutting may follow the load alone.
 #include <algorithm>
-#include <atomic>
 #include <vector>
 
 #include "backend/cpu/cpu_ops.h"
@@ -34,22 +33,6 @@ void check_arguments(const AttentionShape& shape, TensorView qkv, const KvView& 
         "every kv head serves as many query heads");
   CHECK(kv.block_tokens == cpu::kKvTokens, "a KV block holds 16 positions");
   CHECK(qkv.dtype == DType::kF32, "qkv is fp32");
-}
-
-// Calls work(worker, i) once for each 0 ≤ i < n.
-template <typename Work>
-void take_turns(WorkerTeam& team, int64_t n, bool fork, const Work& work) {
-  if (!fork || n <= 1 || team.size() == 1) {
-    for (int64_t i = 0; i < n; ++i) work(0, i);
-    return;
-  }
-  std::atomic<int64_t> next{0};
-  team.run([&](int worker) {
-    for (int64_t i = next.fetch_add(1, std::memory_order_relaxed); i < n;
-         i = next.fetch_add(1, std::memory_order_relaxed)) {
-      work(worker, i);
-    }
-  });
 }
 
 }  // namespace
@@ -169,7 +152,7 @@ void CpuOps::rope_append(TensorView qkv, const AttentionShape& shape, TensorView
   const int32_t group = shape.heads / shape.kv_heads;
   const bool fork = rows * (shape.heads + 2 * shape.kv_heads) * shape.head_dim > kForkElements;
   const auto n = static_cast<int64_t>(pieces.size()) * shape.kv_heads;
-  take_turns(team_, n, fork, [&](int, int64_t i) {
+  team_.take_turns(n, fork, [&](int, int64_t i) {
     const auto& piece = pieces[static_cast<size_t>(i / shape.kv_heads)];
     const auto kv_head = static_cast<int32_t>(i % shape.kv_heads);
     const SequenceSpan& span = *piece.span;
@@ -238,7 +221,7 @@ void CpuOps::attention(TensorView out, TensorView qkv, const AttentionShape& sha
     }
   };
 
-  take_turns(team_, static_cast<int64_t>(scratch.pieces.size()), true, [&](int worker, int64_t i) {
+  team_.take_turns(static_cast<int64_t>(scratch.pieces.size()), true, [&](int worker, int64_t i) {
     const auto& [tile, only_segment] = scratch.pieces[static_cast<size_t>(i)];
     AttentionScratch::Worker& own = scratch.per_worker[static_cast<size_t>(worker)];
     cpu::AttentionTile work;
@@ -280,15 +263,15 @@ void CpuOps::attention(TensorView out, TensorView qkv, const AttentionShape& sha
     finish(tile, own.sum);
   });
 
-  take_turns(team_, static_cast<int64_t>(scratch.cut_tiles.size()), scratch.cut_tiles.size() > 8,
-             [&](int, int64_t i) {
-               const AttentionScratch::Tile& tile = scratch.cut_tiles[static_cast<size_t>(i)];
-               float* sum = scratch.partials.data() + tile.first_partial * segment_stride;
-               for (int32_t s = 1; s < tile.segments; ++s) {
-                 combine(tile, s, sum, sum + s * segment_stride);
-               }
-               finish(tile, sum);
-             });
+  team_.take_turns(static_cast<int64_t>(scratch.cut_tiles.size()), scratch.cut_tiles.size() > 8,
+                   [&](int, int64_t i) {
+                     const AttentionScratch::Tile& tile = scratch.cut_tiles[static_cast<size_t>(i)];
+                     float* sum = scratch.partials.data() + tile.first_partial * segment_stride;
+                     for (int32_t s = 1; s < tile.segments; ++s) {
+                       combine(tile, s, sum, sum + s * segment_stride);
+                     }
+                     finish(tile, sum);
+                   });
 }
 
 }  // namespace deltad

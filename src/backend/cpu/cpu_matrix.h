@@ -20,17 +20,13 @@ struct CpuMatrix {
   int64_t padded_columns = 0;
 };
 
-// Its sizes, without memory. The last (or only) part may have other rows than the spec says.
-CpuMatrix sized_matrix(const WeightSpec& spec, int64_t last_rows);
+// The sizes of a matrix of so many rows (weight_rows.h: rows_with) of the spec's columns, without
+// memory.
+CpuMatrix sized_matrix(const WeightSpec& spec, int64_t rows);
 // What its storage takes.
 size_t storage_bytes(const CpuMatrix& m, const WeightSpec& spec);
 
-// Where row r of a part lies among all rows of the weight.
-int64_t packed_row(const WeightSpec& spec, int part, int64_t r);
-
-// Rows [first, first+count) must lie in a part of `rows` rows; a matrix is filled tile by tile.
-Status check_rows(const WeightSpec& spec, int part, int64_t rows, int64_t first, int64_t count);
-// values bf16 [count, d_in], rows that check_rows allows.
+// values bf16 [count, d_in]: rows [first, first+count) of a part, which check_rows_of allows.
 void put_values(const CpuMatrix& m, const WeightSpec& spec, int part, int64_t first, int64_t count,
                 const uint16_t* values);
 

@@ -1,6 +1,5 @@
 #include "backend/cpu/cpu_ops.h"
 
-#include <atomic>
 #include <cstring>
 
 namespace deltad {
@@ -37,14 +36,7 @@ void CpuOps::gather_rows(TensorView out, TensorView x, std::span<const int32_t> 
 }
 
 void CpuOps::parallel_for(int64_t n, void (*work)(void* context, int64_t i), void* context) {
-  if (n <= 1) {
-    if (n == 1) work(context, 0);
-    return;
-  }
-  std::atomic<int64_t> next{0};
-  team_.run([&](int) {
-    for (int64_t i = next.fetch_add(1); i < n; i = next.fetch_add(1)) work(context, i);
-  });
+  team_.take_turns(n, true, [&](int, int64_t i) { work(context, i); });
 }
 
 }  // namespace deltad

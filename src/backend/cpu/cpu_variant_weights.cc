@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/weight_rows.h"
 #include "kernels/cpu/layout.h"
 #include "kernels/cpu/pack.h"
 #include "tensor/float16.h"
@@ -16,13 +17,20 @@ using cpu::kTileRows;
 namespace {
 
 // Fills in where the tiles and the ranks of each part lie, B in the order of the weight's tiles.
-// Returns the values of B.
-int64_t lay_out(const WeightSpec& spec, std::vector<cpu::LowRankPart>* parts) {
+// ranks: by part. Returns the values of B.
+int64_t lay_out(const WeightSpec& spec, const std::vector<int64_t>& ranks, CpuLowRank* low) {
+  constexpr int64_t kPadding = cpu::kLowRankPadding;
+  low->a_stride = (spec.columns + kPadding - 1) / kPadding * kPadding;
+  std::vector<cpu::LowRankPart>& parts = low->parts;
+  parts.resize(spec.parts.size());
   int64_t values = 0, pair = 0;
   int32_t rank = 0;
-  for (const cpu::LowRankPart& part : *parts) pair += cpu::low_rank_tile_values(part.rank);
-  for (size_t p = 0; p < parts->size(); ++p) {
-    cpu::LowRankPart& part = (*parts)[p];
+  for (size_t p = 0; p < parts.size(); ++p) {
+    parts[p].rank = static_cast<int32_t>(ranks[p]);
+    pair += cpu::low_rank_tile_values(parts[p].rank);
+  }
+  for (size_t p = 0; p < parts.size(); ++p) {
+    cpu::LowRankPart& part = parts[p];
     const int64_t of_tile = cpu::low_rank_tile_values(part.rank);
     part.tiles = static_cast<int32_t>(WeightSpec::pad(spec.parts[p].rows) / kTileRows);
     part.first_tile =
@@ -31,7 +39,7 @@ int64_t lay_out(const WeightSpec& spec, std::vector<cpu::LowRankPart>* parts) {
     part.shift = spec.interleaved ? 1 : 0;
     part.first = rank;
     part.b =
-        spec.interleaved ? (p == 0 ? 0 : cpu::low_rank_tile_values(parts->front().rank)) : values;
+        spec.interleaved ? (p == 0 ? 0 : cpu::low_rank_tile_values(parts.front().rank)) : values;
     part.b_step = spec.interleaved ? pair : of_tile;
     rank += part.rank;
     values += part.tiles * of_tile;
@@ -59,9 +67,8 @@ Together read_first(const cpu::LowRank& low) {
 // Where everything will be.
 struct CpuVariantWeights::Plan {
   struct Weight {
-    int levels = 0;
-    std::vector<bool> replaced;  // [parts]; empty: no dense replacement
-    CpuMatrix dense;             // without storage
+    WeightContent content;
+    CpuMatrix dense;  // without storage
     std::array<ArenaPlan::Place, kMaxLevels> alpha_at, bits_at;
     ArenaPlan::Place dense_at;
     CpuLowRank low_rank;  // without storage; no parts: none
@@ -74,47 +81,21 @@ struct CpuVariantWeights::Plan {
 
 Result<CpuVariantWeights::Plan> CpuVariantWeights::plan(const CpuWeights& base,
                                                         const VariantContent& content) {
+  ASSIGN_OR_RETURN(std::vector<WeightContent> contents, content_by_weight(base.specs(), content));
   Plan plan;
-  plan.weights.resize(base.count());
-  for (const VariantContent::Signs& signs : content.signs) {
-    RETURN_IF_ERROR(base.check_place(signs.weight, 0));
-    const WeightSpec& spec = base.spec(signs.weight);
-    Plan::Weight& weight = plan.weights[static_cast<size_t>(signs.weight)];
-    if (spec.kind != WeightKind::kMatrix)
-      return invalid_argument(
-          fmt::format("{} is no matrix: it cannot have signs", spec.parts[0].name));
-    if (signs.levels < 1 || signs.levels > kMaxLevels)
-      return invalid_argument(fmt::format("{} has {} levels of signs, expected 1 to {}",
-                                          spec.parts[0].name, signs.levels, kMaxLevels));
-    if (weight.levels > 0)
-      return invalid_argument(fmt::format("{} is given signs twice", spec.parts[0].name));
-    weight.levels = signs.levels;
-  }
-  for (const VariantContent::Dense& dense : content.dense) {
-    RETURN_IF_ERROR(base.check_place(dense.weight, dense.part));
-    const WeightSpec& spec = base.spec(dense.weight);
-    Plan::Weight& weight = plan.weights[static_cast<size_t>(dense.weight)];
-    const auto part = static_cast<size_t>(dense.part);
-    const WeightPart& p = spec.parts[part];
-    const bool fused = spec.parts.size() > 1;
-    if (dense.rows < 1 || ((fused || spec.kind == WeightKind::kVector) && dense.rows != p.rows))
-      return invalid_argument(
-          fmt::format("{} has {} rows, expected {}", p.name, dense.rows, p.rows));
-    weight.replaced.resize(spec.parts.size(), false);
-    if (weight.replaced[part]) return invalid_argument(fmt::format("{} is replaced twice", p.name));
-    weight.replaced[part] = true;
-    weight.dense = sized_matrix(spec, fused ? spec.parts.back().rows : dense.rows);
-  }
-  RETURN_IF_ERROR(plan_low_rank(base, content, &plan));
-  for (size_t id = 0; id < plan.weights.size(); ++id) {
+  plan.weights.resize(contents.size());
+  for (size_t id = 0; id < contents.size(); ++id) {
     Plan::Weight& weight = plan.weights[id];
+    const WeightSpec& spec = base.spec(static_cast<WeightId>(id));
     const CpuMatrix& m = base.matrix(static_cast<WeightId>(id));
-    for (size_t l = 0; l < static_cast<size_t>(weight.levels); ++l) {
+    weight.content = std::move(contents[id]);
+    for (size_t l = 0; l < static_cast<size_t>(weight.content.levels); ++l) {
       weight.alpha_at[l] = plan.arena.add(static_cast<size_t>(m.padded_rows) * sizeof(float));
       weight.bits_at[l] = plan.arena.add(static_cast<size_t>(cpu::sign_words(m.rows, m.columns)) *
                                          sizeof(uint64_t));
     }
-    if (!weight.low_rank.parts.empty()) {
+    if (!weight.content.ranks.empty()) {
+      weight.b_values = lay_out(spec, weight.content.ranks, &weight.low_rank);
       const CpuLowRank& low = weight.low_rank;
       const auto ranks = static_cast<size_t>(ranks_of(low));
       weight.used_parts_at = plan.arena.add(low.parts.size() * sizeof(cpu::LowRankPart));
@@ -122,41 +103,12 @@ Result<CpuVariantWeights::Plan> CpuVariantWeights::plan(const CpuWeights& base,
       weight.a_at = plan.arena.add(ranks * static_cast<size_t>(low.a_stride) * sizeof(uint16_t));
       weight.b_at = plan.arena.add(static_cast<size_t>(weight.b_values) * sizeof(uint16_t));
     }
-    if (!weight.replaced.empty())
-      weight.dense_at =
-          plan.arena.add(storage_bytes(weight.dense, base.spec(static_cast<WeightId>(id))));
+    if (!weight.content.replaced.empty()) {
+      weight.dense = sized_matrix(spec, weight.content.dense_rows);
+      weight.dense_at = plan.arena.add(storage_bytes(weight.dense, spec));
+    }
   }
   return plan;
-}
-
-Status CpuVariantWeights::plan_low_rank(const CpuWeights& base, const VariantContent& content,
-                                        Plan* plan) {
-  for (const VariantContent::LowRank& low : content.low_rank) {
-    RETURN_IF_ERROR(base.check_place(low.weight, low.part));
-    const WeightSpec& spec = base.spec(low.weight);
-    Plan::Weight& weight = plan->weights[static_cast<size_t>(low.weight)];
-    const auto part = static_cast<size_t>(low.part);
-    const std::string& name = spec.parts[part].name;
-    if (spec.kind == WeightKind::kVector)
-      return invalid_argument(
-          fmt::format("{} is no matrix: it cannot have low-rank factors", name));
-    if (low.rank < 1 || low.rank > kMaxLowRank)
-      return invalid_argument(
-          fmt::format("{} has rank {}, expected 1 to {}", name, low.rank, kMaxLowRank));
-    if (!weight.replaced.empty() && weight.replaced[part])
-      return invalid_argument(fmt::format("{} is replaced and has low-rank factors", name));
-    weight.low_rank.parts.resize(spec.parts.size());
-    cpu::LowRankPart& to = weight.low_rank.parts[part];
-    if (to.rank > 0) return invalid_argument(fmt::format("{} is given factors twice", name));
-    to.rank = static_cast<int32_t>(low.rank);
-    constexpr int64_t kPadding = cpu::kLowRankPadding;
-    weight.low_rank.a_stride = (spec.columns + kPadding - 1) / kPadding * kPadding;
-  }
-  for (size_t id = 0; id < plan->weights.size(); ++id) {
-    Plan::Weight& weight = plan->weights[id];
-    weight.b_values = lay_out(base.spec(static_cast<WeightId>(id)), &weight.low_rank.parts);
-  }
-  return {};
 }
 
 Result<size_t> CpuVariantWeights::bytes_of(const CpuWeights& base, const VariantContent& content) {
@@ -177,13 +129,14 @@ void CpuVariantWeights::place(const Plan& plan) {
   for (size_t id = 0; id < plan.weights.size(); ++id) {
     const Plan::Weight& weight = plan.weights[id];
     CpuWeightDelta& delta = deltas_[id];
-    for (size_t l = 0; l < static_cast<size_t>(weight.levels); ++l)
+    for (size_t l = 0; l < static_cast<size_t>(weight.content.levels); ++l)
       delta.levels.push_back({arena_.at(weight.bits_at[l]), arena_.at(weight.alpha_at[l])});
-    if (weight.replaced.empty()) continue;
+    if (weight.content.replaced.empty()) continue;
     CpuMatrix dense = weight.dense;
     dense.storage = arena_.at(weight.dense_at);
     // The parts that are not replaced keep the base's values.
-    if (std::find(weight.replaced.begin(), weight.replaced.end(), false) != weight.replaced.end()) {
+    if (std::find(weight.content.replaced.begin(), weight.content.replaced.end(), false) !=
+        weight.content.replaced.end()) {
       const MemoryPiece& from = base_.matrix(static_cast<WeightId>(id)).storage;
       std::memcpy(dense.storage.data(), from.data(), from.bytes());
     }
@@ -229,7 +182,7 @@ void CpuVariantWeights::prefetch_after(WeightId weight) const {
 
 Result<const CpuSignLevel*> CpuVariantWeights::level_of(WeightId weight, int part,
                                                         int level) const {
-  RETURN_IF_ERROR(base_.check_place(weight, part));
+  RETURN_IF_ERROR(check_place(base_.specs(), weight, part));
   const std::vector<CpuSignLevel>& levels = delta(weight).levels;
   if (level < 0 || static_cast<size_t>(level) >= levels.size())
     return invalid_argument(
@@ -242,7 +195,8 @@ Status CpuVariantWeights::put_sign_rows(WeightId weight, int part, int level, in
                                         int64_t count, const uint8_t* bits) {
   ASSIGN_OR_RETURN(const CpuSignLevel* to, level_of(weight, part, level));
   const WeightSpec& spec = base_.spec(weight);
-  RETURN_IF_ERROR(check_rows(spec, part, spec.parts[static_cast<size_t>(part)].rows, first, count));
+  RETURN_IF_ERROR(
+      check_rows_of(spec, part, spec.parts[static_cast<size_t>(part)].rows, first, count));
   const int64_t row_bytes = (spec.columns + 7) / 8;
   const int64_t tile_words = cpu::padded_columns(spec.columns) / 4;
   for (int64_t r = 0; r < count; r += kTileRows)
@@ -264,20 +218,21 @@ Status CpuVariantWeights::put_alpha(WeightId weight, int part, int level, const 
 
 Status CpuVariantWeights::put_dense_rows(WeightId weight, int part, int64_t first, int64_t count,
                                          const uint16_t* values) {
-  RETURN_IF_ERROR(base_.check_place(weight, part));
+  RETURN_IF_ERROR(check_place(base_.specs(), weight, part));
   const WeightSpec& spec = base_.spec(weight);
   const WeightPart& p = spec.parts[static_cast<size_t>(part)];
   const CpuMatrix* to = delta(weight).dense.get();
   if (to == nullptr)
     return invalid_argument(fmt::format("{}: this variant was made without values for it", p.name));
-  RETURN_IF_ERROR(check_rows(spec, part, spec.parts.size() > 1 ? p.rows : to->rows, first, count));
+  RETURN_IF_ERROR(
+      check_rows_of(spec, part, spec.parts.size() > 1 ? p.rows : to->rows, first, count));
   put_values(*to, spec, part, first, count, values);
   return {};
 }
 
 Status CpuVariantWeights::put_low_rank(WeightId weight, int part, float scale, const float* a,
                                        const float* b) {
-  RETURN_IF_ERROR(base_.check_place(weight, part));
+  RETURN_IF_ERROR(check_place(base_.specs(), weight, part));
   const WeightSpec& spec = base_.spec(weight);
   const auto p = static_cast<size_t>(part);
   const CpuLowRank& low = low_rank_[static_cast<size_t>(weight)];
@@ -307,12 +262,7 @@ void CpuVariantWeights::alias_weight(WeightId to, WeightId from) {
 Status CpuVariantWeights::finish() {
   MutexLock lock(mutex_);
   for (const auto& [to, from] : aliases_) {
-    RETURN_IF_ERROR(base_.check_place(to, 0));
-    RETURN_IF_ERROR(base_.check_place(from, 0));
-    if (base_.spec(to).columns != base_.spec(from).columns)
-      return invalid_argument(fmt::format("{} cannot stand for {}: their columns differ",
-                                          base_.spec(from).parts[0].name,
-                                          base_.spec(to).parts[0].name));
+    RETURN_IF_ERROR(check_alias(base_.specs(), to, from));
     deltas_[static_cast<size_t>(to)].dense = deltas_[static_cast<size_t>(from)].dense;
     deltas_[static_cast<size_t>(to)].low_rank = deltas_[static_cast<size_t>(from)].low_rank;
   }

@@ -72,7 +72,6 @@ class CpuVariantWeights final : public VariantWeights {
   explicit CpuVariantWeights(const CpuWeights& base)
       : base_(base), deltas_(base.count()), low_rank_(base.count()) {}
   static Result<Plan> plan(const CpuWeights& base, const VariantContent& content);
-  static Status plan_low_rank(const CpuWeights& base, const VariantContent& content, Plan* plan);
   void place(const Plan& plan);
   void place_low_rank(const Plan& plan);
   Result<const CpuSignLevel*> level_of(WeightId weight, int part, int level) const;

@@ -12,13 +12,12 @@ class CpuWeights {
  public:
   Status declare(const std::vector<WeightSpec>& specs);
   Status put_rows(WeightId weight, int part, int64_t first, int64_t count, const uint16_t* values);
+  const std::vector<WeightSpec>& specs() const { return specs_; }
   const WeightSpec& spec(WeightId weight) const { return specs_[static_cast<size_t>(weight)]; }
   size_t count() const { return specs_.size(); }
   // Of an alias, the matrix it stands for.
   const CpuMatrix& matrix(WeightId weight) const;
   size_t bytes() const { return arena_.bytes(); }
-  // kInvalidArgument unless there is such a weight with such a part.
-  Status check_place(WeightId weight, int part) const;
 
  private:
   std::vector<WeightSpec> specs_;

@@ -1,7 +1,5 @@
 #include "backend/cuda/cuda_ops.h"
 
-#include <atomic>
-
 #include "base/check.h"
 
 namespace deltad {
@@ -89,14 +87,7 @@ void CudaOps::count_bytes() {
 }
 
 void CudaOps::parallel_for(int64_t n, void (*work)(void* context, int64_t i), void* context) {
-  if (n <= 1) {
-    if (n == 1) work(context, 0);
-    return;
-  }
-  std::atomic<int64_t> next{0};
-  team_.run([&](int) {
-    for (int64_t i = next.fetch_add(1); i < n; i = next.fetch_add(1)) work(context, i);
-  });
+  team_.take_turns(n, true, [&](int, int64_t i) { work(context, i); });
 }
 
 }  // namespace deltad

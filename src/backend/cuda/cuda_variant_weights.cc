@@ -203,12 +203,7 @@ void CudaVariantWeights::alias_weight(WeightId to, WeightId from) {
 Status CudaVariantWeights::copy_aliases() {
   MutexLock lock(mutex_);
   for (const auto& [to, from] : aliases_) {
-    RETURN_IF_ERROR(check_place(base_.specs(), to, 0));
-    RETURN_IF_ERROR(check_place(base_.specs(), from, 0));
-    if (base_.spec(to).columns != base_.spec(from).columns)
-      return invalid_argument(fmt::format("{} cannot stand for {}: their columns differ",
-                                          base_.spec(from).parts[0].name,
-                                          base_.spec(to).parts[0].name));
+    RETURN_IF_ERROR(check_alias(base_.specs(), to, from));
     dense_[static_cast<size_t>(to)] = dense_[static_cast<size_t>(from)];
     low_ranks_[static_cast<size_t>(to)] = low_ranks_[static_cast<size_t>(from)];
   }

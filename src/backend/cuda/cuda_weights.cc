@@ -7,30 +7,6 @@
 #include "backend/weight_rows.h"
 
 namespace deltad {
-namespace {
-
-Status check_spec(const std::vector<WeightSpec>& specs, size_t i) {
-  const WeightSpec& spec = specs[i];
-  if (spec.parts.empty() || spec.columns < 1)
-    return invalid_argument(fmt::format("weight {} has no parts or no columns", i));
-  if (spec.columns > kMostCudaColumns)
-    return unimplemented(fmt::format("{} has {} columns; the GPU's kernels take at most {}",
-                                     spec.parts[0].name, spec.columns, kMostCudaColumns));
-  for (const WeightPart& part : spec.parts) {
-    if (part.rows < 1) return invalid_argument(fmt::format("{} has no rows", part.name));
-    if (spec.interleaved && part.rows != spec.parts[0].rows)
-      return invalid_argument(fmt::format("{} has {} rows, expected {} as {}", part.name, part.rows,
-                                          spec.parts[0].rows, spec.parts[0].name));
-  }
-  if (spec.alias >= 0 &&
-      (static_cast<size_t>(spec.alias) >= i || specs[static_cast<size_t>(spec.alias)].alias >= 0))
-    return invalid_argument(fmt::format(
-        "weight {} stands for weight {}, expected an earlier one of its own", i, spec.alias));
-  return {};
-}
-
-}  // namespace
-
 // In the order of the specs, which is the order in which the forward pass reads them.
 Status CudaWeights::declare(const std::vector<WeightSpec>& specs) {
   if (!specs_.empty()) return internal_error("the weights were declared already");
@@ -39,6 +15,9 @@ Status CudaWeights::declare(const std::vector<WeightSpec>& specs) {
   CudaPlan plan;
   for (size_t i = 0; i < specs.size(); ++i) {
     RETURN_IF_ERROR(check_spec(specs, i));
+    if (specs[i].columns > kMostCudaColumns)
+      return unimplemented(fmt::format("{} has {} columns; the GPU's kernels take at most {}",
+                                       specs[i].parts[0].name, specs[i].columns, kMostCudaColumns));
     if (specs[i].alias >= 0) continue;
     matrices[i].rows = rows_with(specs[i], specs[i].parts.back().rows);
     matrices[i].columns = specs[i].columns;
