@@ -26,12 +26,12 @@ DELTAD_DEVICE int32_t token_of(int32_t lane, int32_t half, int32_t e) {
 
 // Over the four lanes that share a row of an accumulator.
 DELTAD_DEVICE float max_of_row(float v) {
-  v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, 1));
-  return fmaxf(v, __shfl_xor_sync(0xffffffffu, v, 2));
+  v = fmaxf(v, __shfl_xor_sync(kAllLanes, v, 1));
+  return fmaxf(v, __shfl_xor_sync(kAllLanes, v, 2));
 }
 DELTAD_DEVICE float sum_of_row(float v) {
-  v = __fadd_rn(v, __shfl_xor_sync(0xffffffffu, v, 1));
-  return __fadd_rn(v, __shfl_xor_sync(0xffffffffu, v, 2));
+  v = __fadd_rn(v, __shfl_xor_sync(kAllLanes, v, 1));
+  return __fadd_rn(v, __shfl_xor_sync(kAllLanes, v, 2));
 }
 
 }  // namespace deltad::cuda

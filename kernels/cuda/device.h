@@ -74,6 +74,8 @@ DELTAD_DEVICE bool in_bounds(bool condition) { return condition; }
 
 namespace deltad::cuda {
 
+constexpr uint32_t kAllLanes = 0xffffffffu;  // of a warp
+
 DELTAD_DEVICE float bf16_to_float(uint16_t v) {
   return __uint_as_float(static_cast<uint32_t>(v) << 16);
 }

@@ -8,7 +8,6 @@
 
 namespace deltad::cuda {
 
-constexpr uint32_t kAllLanes = 0xffffffffu;
 // Instead of a slot: a row that another block takes, through a weight of its own.
 constexpr int32_t kElsewhere = -2;
 

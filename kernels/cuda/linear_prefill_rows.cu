@@ -4,8 +4,6 @@
 namespace deltad::cuda {
 namespace {
 
-constexpr uint32_t kAllLanes = 0xffffffffu;
-
 // Where a row lies among the packed.
 DELTAD_DEVICE int32_t packed_row_of(const RowGroups* groups, int32_t row) {
   const int32_t count = load_global(&groups->count);

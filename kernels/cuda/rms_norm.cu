@@ -8,7 +8,7 @@ namespace {
 // The sum over the block, in one order: lanes pairwise, then the warps' sums one after the other.
 DELTAD_DEVICE float sum_over_block(float value) {
   for (int flip = 16; flip > 0; flip /= 2) {
-    value = __fadd_rn(value, __shfl_xor_sync(0xffffffffu, value, flip));
+    value = __fadd_rn(value, __shfl_xor_sync(kAllLanes, value, flip));
   }
   const Shared<float> of_warp = dynamic_shared<float>();
   if (threadIdx.x % 32 == 0) store_shared(of_warp + threadIdx.x / 32, value);

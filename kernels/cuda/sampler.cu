@@ -131,7 +131,7 @@ struct Sampler {
     for (int32_t id = first + lane; in_bounds(id < end); id += 32) {
       sum += kept(id, load_global(x + id));
     }
-    for (int flip = 16; flip > 0; flip /= 2) sum += __shfl_xor_sync(kWholeWarp, sum, flip);
+    for (int flip = 16; flip > 0; flip /= 2) sum += __shfl_xor_sync(kAllLanes, sum, flip);
     const Shared<uint64_t> of_warps = shared.next_of_warps();
     if (lane == 0) store_shared(of_warps + warp, sum);
     __syncthreads();
@@ -148,10 +148,10 @@ struct Sampler {
         const uint64_t own = in_bounds(id < end) ? kept(id, load_global(x + id)) : 0;
         uint64_t until = own;
         for (unsigned by = 1; by < 32; by *= 2) {
-          const uint64_t other = __shfl_up_sync(kWholeWarp, until, by);
+          const uint64_t other = __shfl_up_sync(kAllLanes, until, by);
           if (static_cast<uint32_t>(lane) >= by) until += other;
         }
-        const uint32_t past = __ballot_sync(kWholeWarp, target < before + until);
+        const uint32_t past = __ballot_sync(kAllLanes, target < before + until);
         if (past != 0) {
           // The first lane past the target.
           if ((past & ((1u << lane) - 1)) == 0 && (past >> lane & 1) != 0) {
@@ -159,7 +159,7 @@ struct Sampler {
           }
           break;
         }
-        before += __shfl_sync(kWholeWarp, until, 31);
+        before += __shfl_sync(kAllLanes, until, 31);
       }
     }
     __syncthreads();

@@ -6,8 +6,6 @@
 
 namespace deltad::cuda {
 
-constexpr uint32_t kWholeWarp = 0xffffffffu;
-
 // Shared memory.
 struct SamplerShared {
   Shared<uint64_t> of_warps;         // [2][warps], used in turns (next_of_warps)
@@ -96,7 +94,7 @@ DELTAD_DEVICE void for_each_logit(const float* x, int32_t vocabulary, Visit visi
 template <class Combine>
 DELTAD_DEVICE uint64_t over_block(const SamplerShared& shared, uint64_t value, Combine combine) {
   for (int flip = 16; flip > 0; flip /= 2) {
-    value = combine(value, __shfl_xor_sync(kWholeWarp, value, flip));
+    value = combine(value, __shfl_xor_sync(kAllLanes, value, flip));
   }
   const Shared<uint64_t> of_warps = shared.next_of_warps();
   if (threadIdx.x % 32 == 0) {

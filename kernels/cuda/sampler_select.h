@@ -53,7 +53,7 @@ DELTAD_DEVICE Bin find_bin(const SamplerShared& shared, uint64_t wanted, Add add
   }
   uint64_t end = sum;  // of the warp's bins up to this thread's
   for (unsigned by = 1; by < 32; by *= 2) {
-    const uint64_t other = __shfl_up_sync(kWholeWarp, end, by);
+    const uint64_t other = __shfl_up_sync(kAllLanes, end, by);
     if (threadIdx.x % 32 >= by) end += other;
   }
   const Shared<uint64_t> of_warps = shared.next_of_warps();

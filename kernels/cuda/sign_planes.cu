@@ -22,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(kSignPlanesThreads)
     largest = fmaxf(largest, fabsf(bf16_to_float(load_global(x + c))));
   }
   for (int flip = 16; flip > 0; flip /= 2) {
-    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, flip));
+    largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, flip));
   }
   if (lane == 0) store_shared(largest_of_warp + warp, largest);
   __syncthreads();
@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(kSignPlanesThreads)
     sum += q;
     uint32_t own = 0;
     for (int32_t plane = 0; plane < 16; ++plane) {
-      const uint32_t vote = __ballot_sync(0xffffffffu, q >> plane & 1);
+      const uint32_t vote = __ballot_sync(kAllLanes, q >> plane & 1);
       if (lane == plane) own = vote;
     }
     // Plane 8h + g, word 4i + t of its chunk: register h + 2i of lane 4g + t.
@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(kSignPlanesThreads)
                    own);
     }
   }
-  for (int flip = 16; flip > 0; flip /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, flip);
+  for (int flip = 16; flip > 0; flip /= 2) sum += __shfl_xor_sync(kAllLanes, sum, flip);
   if (lane == 0) store_shared(sum_of_warp + warp, sum);
   __syncthreads();
   if (threadIdx.x == 0) {
