@@ -148,6 +148,27 @@ std::vector<float> DecodeCase::random_rows(int32_t m) {
   return x;
 }
 
+std::vector<uint16_t> rows_as_bf16(const std::vector<float>& x, int32_t rows, int32_t columns) {
+  const auto wide = static_cast<size_t>(columns),
+             stride = static_cast<size_t>(bf16_stride(columns));
+  std::vector<uint16_t> bits(static_cast<size_t>(rows) * stride, 0);
+  for (size_t r = 0; r < static_cast<size_t>(rows); ++r) {
+    for (size_t c = 0; c < wide; ++c) bits[r * stride + c] = f32_to_bf16(x[r * wide + c]);
+  }
+  return bits;
+}
+
+std::pair<double, double> gated_expected(const DecodeCase::Expected& want, int32_t o) {
+  const auto gate = static_cast<size_t>(o / 16 * 32 + o % 16), up = gate + 16;
+  const double silu = ref::silu(want.y[gate]), y = silu * want.y[up];
+  // silu's slope is below 1.1; expf, a sum, a quotient and a product of fp32; one of bf16.
+  double error = 8 * std::ldexp(1, -24) * std::abs(y) +
+                 1.1 * want.error[gate] * (std::abs(want.y[up]) + want.error[up]) +
+                 std::abs(silu) * want.error[up];
+  error += std::ldexp(1, -8) * (std::abs(y) + error);
+  return {y, error};
+}
+
 std::vector<SignSlot> DecodeCase::slots() const {
   std::vector<SignSlot> slots;
   for (const Variant& variant : variants_) {
@@ -169,15 +190,8 @@ DecodeCase::Run DecodeCase::run(const std::vector<float>& x, const std::vector<R
   emulator::Options options = call.options;
   options.overlaps_previous = true;
 
-  const int32_t stride = (columns + 7) / 8 * 8;
-  std::vector<uint16_t> x_bits(rows * static_cast<size_t>(stride), 0);
-  for (size_t r = 0; r < rows; ++r) {
-    for (size_t c = 0; c < static_cast<size_t>(columns); ++c) {
-      x_bits[r * static_cast<size_t>(stride) + c] =
-          f32_to_bf16(x[r * static_cast<size_t>(columns) + c]);
-    }
-  }
-  const DeviceBuffer<uint16_t> x_buffer("x", x_bits, Access::kFresh);
+  const int32_t stride = bf16_stride(columns);
+  const DeviceBuffer<uint16_t> x_buffer("x", rows_as_bf16(x, m, columns), Access::kFresh);
 
   int32_t levels = 0;
   RowGroups table{};

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/linear_decode.h"
@@ -120,6 +121,12 @@ class DecodeCase {
   Weight base_;
   std::vector<Variant> variants_;
 };
+
+// x [rows, columns] as kernels take it, each row padded with zeros to bf16_stride().
+constexpr int32_t bf16_stride(int32_t columns) { return (columns + 7) / 8 * 8; }
+std::vector<uint16_t> rows_as_bf16(const std::vector<float>& x, int32_t rows, int32_t columns);
+// What silu(gate) · up makes of a row: result o, and how far from it bf16 may be.
+std::pair<double, double> gated_expected(const DecodeCase::Expected& want, int32_t o);
 
 // Groups over m rows: sizes drawn at random, slots from `slots` in rising order, −1 first.
 std::vector<RowGroup> random_groups(int32_t m, const std::vector<int32_t>& slots,

@@ -6,28 +6,19 @@
 #include <cmath>
 #include <random>
 #include <set>
+#include <tuple>
 
-#include "kernels/ref/linear.h"
+#include "tests/kernels/cuda/part_of_groups.h"
 
 namespace deltad::cuda {
 namespace {
 
-int32_t slot_of(const std::vector<RowGroup>& groups, int32_t row) {
-  for (const RowGroup& group : groups) {
-    if (row < group.end_row) return group.slot;
-  }
-  return -1;
-}
-
 constexpr int kFactors = 7;
-enum Factor { kRows, kShape, kVariants, kLevels, kAlpha, kEpilogueFactor, kOneAlpha };
 
 constexpr int32_t kRowsList[] = {1, 2, 3, 5, 7, 8, 9, 14, 15, 16, 17, 31, 32, 33, 64, 129};
-constexpr int32_t kVariantsList[] = {0, 1, 2, 4, 14};
-constexpr double kAlphaList[] = {1e-6, 2e-4, 0.01, 1};
-// SmolLM2 (576, 1536), 8B (4096, 14336) and 70B (8192, 28672) in narrow slices, shards of them,
-// columns that fill no tile. All have an even number of 16 outputs, so that any can be gated.
-const std::vector<WeightShape>& shapes() {
+}  // namespace
+
+const std::vector<WeightShape>& choice_shapes() {
   static const std::vector<WeightShape> all = {
       {{96, 32, 32}, 576}, {{32}, 1536},           {{48, 48}, 576, true}, {{32}, 1792},
       {{20}, 14336},       {{16, 16}, 4096, true}, {{32}, 3584},          {{24}, 28672},
@@ -35,7 +26,15 @@ const std::vector<WeightShape>& shapes() {
   return all;
 }
 
-}  // namespace
+std::vector<int32_t> add_variants(DecodeCase& c, int32_t count, const Choice& choice) {
+  const auto of = [&](Factor f) { return choice[static_cast<size_t>(f)]; };
+  std::vector<int32_t> slots = {-1};
+  for (int32_t v = 0; v < count; ++v) {
+    slots.push_back(
+        c.add_variant(1 + of(kLevels) - (v % 3 == 1), kAlphaList[of(kAlpha)], of(kOneAlpha) == 1));
+  }
+  return slots;
+}
 
 void expect_oracle(const DecodeCase& c, const std::vector<float>& x,
                    const std::vector<RowGroup>& groups, const DecodeCase::Call& call,
@@ -68,14 +67,7 @@ void expect_oracle(const DecodeCase& c, const std::vector<float>& x,
         continue;
       }
       if (gated) {
-        const auto gate = static_cast<size_t>(o / 16 * 32 + o % 16), up = gate + 16;
-        const double silu = ref::silu(want.y[gate]);
-        y = silu * want.y[up];
-        // silu's slope is below 1.1; expf, a sum, a quotient and a product of fp32; one of bf16.
-        error = 8 * u * std::abs(y) +
-                1.1 * want.error[gate] * (std::abs(want.y[up]) + want.error[up]) +
-                std::abs(silu) * want.error[up];
-        error += std::ldexp(1, -8) * (std::abs(y) + error);
+        std::tie(y, error) = gated_expected(want, o);
       } else {
         y = want.y[static_cast<size_t>(o)];
         error = want.error[static_cast<size_t>(o)];
@@ -93,7 +85,7 @@ void expect_oracle(const DecodeCase& c, const std::vector<float>& x,
 // uncovered pair, the one that covers most.
 std::vector<Choice> pairwise(uint32_t seed) {
   const Choice sizes = {static_cast<int>(std::size(kRowsList)),
-                        static_cast<int>(shapes().size()),
+                        static_cast<int>(choice_shapes().size()),
                         static_cast<int>(std::size(kVariantsList)),
                         kMaxSignLevels,
                         static_cast<int>(std::size(kAlphaList)),
@@ -146,14 +138,9 @@ std::vector<Choice> pairwise(uint32_t seed) {
 
 void expect_choice(const Choice& choice, uint32_t seed, const Launcher& launcher) {
   const auto of = [&](Factor f) { return choice[static_cast<size_t>(f)]; };
-  const int32_t m = kRowsList[of(kRows)], levels = 1 + of(kLevels);
-  DecodeCase c(shapes()[static_cast<size_t>(of(kShape))], seed, launcher);
-  std::vector<int32_t> slots = {-1};
-  for (int32_t v = 0; v < kVariantsList[of(kVariants)]; ++v) {
-    // Every third has a level less than the others, which may be none.
-    slots.push_back(
-        c.add_variant(levels - (v % 3 == 1), kAlphaList[of(kAlpha)], of(kOneAlpha) == 1));
-  }
+  const int32_t m = kRowsList[of(kRows)];
+  DecodeCase c(choice_shapes()[static_cast<size_t>(of(kShape))], seed, launcher);
+  const std::vector<int32_t> slots = add_variants(c, kVariantsList[of(kVariants)], choice);
   std::mt19937 random(seed);
   const std::vector<float> x = c.random_rows(m);
   const std::vector<RowGroup> groups = random_groups(m, slots, random);

@@ -18,8 +18,18 @@ void expect_oracle(const DecodeCase& c, const std::vector<float>& x,
                    const std::vector<RowGroup>& groups, const DecodeCase::Call& call,
                    const std::vector<float>& out, const std::vector<float>* base = nullptr);
 
-// One choice of everything, as indices into lists of rows, shapes, variants, levels (1 … 4), …
+// One choice of everything, as indices into lists: of numbers of rows, which each path has its own
+// of, as many; of shapes and so on. Levels are 1 … 4.
 using Choice = std::array<int, 7>;
+enum Factor { kRows, kShape, kVariants, kLevels, kAlpha, kEpilogueFactor, kOneAlpha };
+constexpr int32_t kVariantsList[] = {0, 1, 2, 4, 14};
+constexpr double kAlphaList[] = {1e-6, 2e-4, 0.01, 1};
+// SmolLM2 (576, 1536), 8B (4096, 14336) and 70B (8192, 28672) in narrow slices, shards of them,
+// columns that fill no tile. All have an even number of 16 outputs, so that any can be gated.
+const std::vector<WeightShape>& choice_shapes();
+// So many variants as the choice says; every third has a level less than the others, which may be
+// none. Their slots, the base's first.
+std::vector<int32_t> add_variants(DecodeCase& c, int32_t count, const Choice& choice);
 
 // Choices such that every two values of two factors meet in one.
 std::vector<Choice> pairwise(uint32_t seed);

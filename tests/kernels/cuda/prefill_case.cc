@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "kernels/cuda/linear_prefill_rows.h"
-#include "kernels/ref/linear.h"
 #include "tensor/float16.h"
+#include "tests/kernels/cuda/part_of_groups.h"
 
 namespace deltad::cuda {
 
@@ -21,13 +22,6 @@ template <class Params>
 emulator::Report launch(const Launcher& launcher, const char* kernel, const Launch& shape,
                         const Params& params, const emulator::Options& options) {
   return launcher(kernel, shape, std::as_bytes(std::span(&params, 1)), options);
-}
-
-int32_t slot_of(const std::vector<RowGroup>& groups, int32_t row) {
-  for (const RowGroup& group : groups) {
-    if (row < group.end_row) return group.slot;
-  }
-  return -1;
 }
 
 }  // namespace
@@ -73,15 +67,8 @@ DecodeCase::Run PrefillCase::run(const std::vector<float>& x, const std::vector<
   emulator::Options options = call.options;
   options.overlaps_previous = true;
 
-  const int32_t stride = (columns + 7) / 8 * 8;
-  std::vector<uint16_t> x_bits(rows * static_cast<size_t>(stride), 0);
-  for (size_t r = 0; r < rows; ++r) {
-    for (size_t c = 0; c < static_cast<size_t>(columns); ++c) {
-      x_bits[r * static_cast<size_t>(stride) + c] =
-          f32_to_bf16(x[r * static_cast<size_t>(columns) + c]);
-    }
-  }
-  const DeviceBuffer<uint16_t> x_buffer("x", x_bits, Access::kFresh);
+  const int32_t stride = bf16_stride(columns);
+  const DeviceBuffer<uint16_t> x_buffer("x", rows_as_bf16(x, m, columns), Access::kFresh);
   RowGroups table{};
   for (const RowGroup& group : groups) table.group[table.count++] = group;
   const DeviceBuffer<RowGroups> group_buffer("groups", std::vector<RowGroups>{table},
@@ -216,18 +203,9 @@ void expect_oracle(PrefillCase& c, const std::vector<float>& x, const std::vecto
         c.expected(x.data() + static_cast<ptrdiff_t>(row) * shape.columns, slot_of(groups, row));
     for (int32_t o = 0; o < width; ++o) {
       const auto at = static_cast<size_t>(row * width + o);
-      auto output = static_cast<size_t>(o);
-      double y = want.y[output], error = want.error[output];
+      double y = want.y[static_cast<size_t>(o)], error = want.error[static_cast<size_t>(o)];
       if (gated) {
-        output = static_cast<size_t>(o / 16 * 32 + o % 16);
-        const size_t up = output + 16;
-        const double silu = ref::silu(want.y[output]);
-        y = silu * want.y[up];
-        // silu's slope is below 1.1; expf, a sum, a quotient and a product of fp32; one of bf16.
-        error = 8 * u * std::abs(y) +
-                1.1 * want.error[output] * (std::abs(want.y[up]) + want.error[up]) +
-                std::abs(silu) * want.error[up];
-        error += std::ldexp(1, -8) * (std::abs(y) + error);
+        std::tie(y, error) = gated_expected(want, o);
       } else if (call.epilogue == LinearPrefillEpilogue::kAddResidual) {
         y += (*call.initial)[at];
         error += u * (std::abs(y) + error);

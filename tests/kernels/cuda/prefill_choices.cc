@@ -10,23 +10,8 @@
 namespace deltad::cuda {
 namespace {
 
-enum Factor { kRows, kShape, kVariants, kLevels, kAlpha, kEpilogueFactor, kOneAlpha };
-
 // As many of each as decode_choices.cc has.
 constexpr int32_t kRowsList[] = {1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65, 129, 130};
-constexpr int32_t kVariantsList[] = {0, 1, 2, 4, 14};
-constexpr double kAlphaList[] = {1e-6, 2e-4, 0.01, 1};
-// SmolLM2 (576, 1536), 8B (4096, 14336) and 70B (8192, 28672) in narrow slices, shards of them,
-// columns that fill no tile, more outputs than a block. All have an even number of 16 outputs, so
-// that any can be gated.
-const std::vector<WeightShape>& shapes() {
-  static const std::vector<WeightShape> all = {
-      {{96, 32, 32}, 576}, {{32}, 1536},           {{48, 48}, 576, true}, {{32}, 1792},
-      {{20}, 14336},       {{16, 16}, 4096, true}, {{32}, 3584},          {{24}, 28672},
-      {{32}, 8192},        {{70, 10}, 300},        {{5, 7}, 250, true},   {{90}, 9}};
-  return all;
-}
-
 }  // namespace
 
 LinearPrefillKernel prefill_kernel(PrefillFamily family, int32_t levels) {
@@ -42,7 +27,7 @@ LinearPrefillKernel prefill_kernel(PrefillFamily family, int32_t levels) {
 void expect_prefill_choice(const Choice& choice, PrefillFamily family, uint32_t seed,
                            const Launcher& launcher) {
   const auto of = [&](Factor f) { return choice[static_cast<size_t>(f)]; };
-  const WeightShape& shape = shapes()[static_cast<size_t>(of(kShape))];
+  const WeightShape& shape = choice_shapes()[static_cast<size_t>(of(kShape))];
   const int32_t levels = 1 + of(kLevels);
   int32_t m = kRowsList[of(kRows)], variants = kVariantsList[of(kVariants)];
   // A tile costs the same whatever is in it: of long rows, no more than the time allows.
@@ -53,12 +38,7 @@ void expect_prefill_choice(const Choice& choice, PrefillFamily family, uint32_t 
   }
   PrefillCase c(shape, seed, launcher);
   DecodeCase& weight = c.weight();
-  std::vector<int32_t> slots = {-1};
-  for (int32_t v = 0; v < variants; ++v) {
-    // Every third has a level less than the others, which may be none.
-    slots.push_back(
-        weight.add_variant(levels - (v % 3 == 1), kAlphaList[of(kAlpha)], of(kOneAlpha) == 1));
-  }
+  const std::vector<int32_t> slots = add_variants(weight, variants, choice);
   std::mt19937 random(seed);
   const std::vector<float> x = weight.random_rows(m);
   const std::vector<RowGroup> groups = random_groups(m, slots, random);

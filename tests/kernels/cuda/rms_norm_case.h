@@ -32,13 +32,6 @@ struct RmsNormCase {
     groups.group[groups.count++] = {b, rows, 1};
   }
 
-  int32_t slot_of(int32_t row) const {
-    for (int g = 0; g < groups.count; ++g) {
-      if (row < groups.group[g].end_row) return groups.group[g].slot;
-    }
-    return -1;
-  }
-
   // Rows [first, end) alone, as `launch` (a Launch, the parameters) runs them; bf16 out
   // [end − first, columns].
   template <class LaunchKernel>
@@ -71,7 +64,8 @@ struct RmsNormCase {
     for (int32_t row = 0; row < rows; ++row) {
       const std::vector<double> values(x.begin() + row * columns, x.begin() + (row + 1) * columns);
       std::vector<double> w;
-      for (uint16_t v : slot_of(row) == 0 ? own_weight : weight) w.push_back(bf16_to_f32(v));
+      for (uint16_t v : slot_of(groups, row) == 0 ? own_weight : weight)
+        w.push_back(bf16_to_f32(v));
       const std::vector<double> expected = ref::rms_norm(values, w, kEps);
       for (int32_t i = 0; i < columns; ++i) {
         const double want = expected[static_cast<size_t>(i)];

@@ -6,9 +6,11 @@
 
 #include <gtest/gtest.h>
 
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "tests/kernels/cuda/launcher.h"
 #include "tests/support/cuda_on_cpu/global_memory.h"
@@ -46,6 +48,49 @@ class PtxFile {
   const std::string path_;  // without the ending
   std::unique_ptr<ptx::Module> module_;
   bool can_overlap_;
+};
+
+// Tests of kernels that lie in several files: their launcher, and one kernel to look at.
+class PtxFilesTest : public testing::Test {
+ protected:
+  // files: of kernels/cuda.
+  PtxFilesTest(const std::string& arch, std::initializer_list<const char*> files) : arch_(arch) {
+    for (const char* file : files) files_.emplace_back(arch, file);
+  }
+  void SetUp() override {
+    if (!can_run(arch_)) GTEST_SKIP() << arch_ << " does not run here";
+  }
+
+  PtxFile* file_of(const std::string& kernel) {
+    for (PtxFile& file : files_) {
+      if (file.has(kernel)) return &file;
+    }
+    ADD_FAILURE() << "no PTX has the kernel " << kernel;
+    return nullptr;
+  }
+  // Runs a kernel from whichever file has it; keeps the outcome of `mutated_`.
+  Launcher launcher() {
+    return [this](const char* kernel, const Launch& shape, std::span<const std::byte> params,
+                  const emulator::Options& emulated) {
+      emulator::Report report;
+      PtxFile* file = file_of(kernel);
+      if (file == nullptr) return report;
+      const bool mutated = kernel == mutated_;
+      ptx::Outcome o = file->run(kernel, shape, params, mutated ? options_ : schedule_,
+                                 emulated.overlaps_previous);
+      if (o.fault) {
+        report.faults.push_back({emulator::FaultKind::kOther, {}, 0, {}, o.fault->text()});
+      }
+      if (mutated) outcome_.add(std::move(o));
+      return report;
+    };
+  }
+
+  const std::string arch_;
+  std::vector<PtxFile> files_;
+  ptx::Options schedule_, options_;
+  std::string mutated_;   // this kernel runs with options_, the others with schedule_
+  ptx::Outcome outcome_;  // of all its launches
 };
 
 // Tests whose parameter is an architecture.

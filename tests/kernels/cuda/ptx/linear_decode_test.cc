@@ -16,45 +16,16 @@ extern "C" void deltad_rope_append(RopeAppendParams p);
 
 namespace {
 
-class LinearDecodePtxTest : public testing::Test {
+class LinearDecodePtxTest : public PtxFilesTest {
  protected:
   explicit LinearDecodePtxTest(const char* arch)
-      : repack_(arch, "repack"), planes_(arch, "sign_planes"), linear_(arch, "linear_decode") {}
-
-  // Runs a kernel from whichever file has it; keeps the outcome.
-  Launcher launcher() {
-    return [this](const char* kernel, const Launch& shape, std::span<const std::byte> params,
-                  const emulator::Options& emulated) {
-      emulator::Report report;
-      for (PtxFile* file : {&repack_, &planes_, &linear_}) {
-        if (!file->has(kernel)) continue;
-        const bool mutated = kernel == mutated_;
-        ptx::Outcome o = file->run(kernel, shape, params, mutated ? options_ : schedule_,
-                                   emulated.overlaps_previous);
-        if (o.fault) {
-          report.faults.push_back({emulator::FaultKind::kOther, {}, 0, {}, o.fault->text()});
-        }
-        if (mutated) outcome_.add(std::move(o));
-        return report;
-      }
-      ADD_FAILURE() << "no PTX has the kernel " << kernel;
-      return report;
-    };
-  }
-
-  PtxFile repack_, planes_, linear_;
-  ptx::Options schedule_, options_;
-  std::string mutated_;   // this kernel runs with options_, the others with schedule_
-  ptx::Outcome outcome_;  // of all its launches
+      : PtxFilesTest(arch, {"repack", "sign_planes", "linear_decode"}) {}
 };
 
 class LinearDecodePtx : public LinearDecodePtxTest,
                         public testing::WithParamInterface<const char*> {
  protected:
   LinearDecodePtx() : LinearDecodePtxTest(GetParam()) {}
-  void SetUp() override {
-    if (!can_run(GetParam())) GTEST_SKIP() << GetParam() << " does not run here";
-  }
 };
 INSTANTIATE_TEST_SUITE_P(Architecture, LinearDecodePtx, testing::ValuesIn(ptx::kArchitectures));
 
@@ -174,9 +145,11 @@ TEST_P(LinearDecodePtxSites, Matter) {
        {.epilogue = LinearEpilogue::kAddResidual, .initial = &zeros, .spare_tiles = 1}});
   LinearRotaryCase rotary(1, 1, 80, 200, levels, launcher(), part);
   mutated_ = name;
+  PtxFile* linear = file_of(name);
+  ASSERT_NE(linear, nullptr);
   std::vector<std::vector<float>> right;
   ptx::expect_mutations_caught(
-      linear_.module(), name, 20,
+      linear->module(), name, 20,
       [&](const ptx::Options& options, ptx::Outcome& o) {
         options_ = options;
         outcome_ = {};

@@ -15,47 +15,16 @@
 namespace deltad::cuda {
 namespace {
 
-class LinearPrefillPtxTest : public testing::Test {
+class LinearPrefillPtxTest : public PtxFilesTest {
  protected:
-  explicit LinearPrefillPtxTest(const std::string& arch) : hopper_(arch == "sm_90a") {
-    for (const char* file :
-         {"repack", "linear_prefill_range", "linear_prefill_rows", "linear_prefill"}) {
-      files_.emplace_back(arch, file);
-    }
+  explicit LinearPrefillPtxTest(const std::string& arch)
+      : PtxFilesTest(arch,
+                     {"repack", "linear_prefill_range", "linear_prefill_rows", "linear_prefill"}),
+        hopper_(arch == "sm_90a") {
     if (hopper_) files_.emplace_back(arch, "linear_prefill_sm_90a");
   }
 
-  PtxFile* file_of(const std::string& kernel) {
-    for (PtxFile& file : files_) {
-      if (file.has(kernel)) return &file;
-    }
-    ADD_FAILURE() << "no PTX has the kernel " << kernel;
-    return nullptr;
-  }
-
-  // Runs a kernel from whichever file has it; keeps the outcome of `mutated_`.
-  Launcher launcher() {
-    return [this](const char* kernel, const Launch& shape, std::span<const std::byte> params,
-                  const emulator::Options& emulated) {
-      emulator::Report report;
-      PtxFile* file = file_of(kernel);
-      if (file == nullptr) return report;
-      const bool mutated = kernel == mutated_;
-      ptx::Outcome o = file->run(kernel, shape, params, mutated ? options_ : schedule_,
-                                 emulated.overlaps_previous);
-      if (o.fault) {
-        report.faults.push_back({emulator::FaultKind::kOther, {}, 0, {}, o.fault->text()});
-      }
-      if (mutated) outcome_.add(std::move(o));
-      return report;
-    };
-  }
-
   const bool hopper_;
-  std::vector<PtxFile> files_;
-  ptx::Options schedule_, options_;
-  std::string mutated_;   // this kernel runs with options_, the others with schedule_
-  ptx::Outcome outcome_;  // of all its launches
 };
 
 class LinearPrefillPtx : public LinearPrefillPtxTest,
@@ -65,9 +34,6 @@ class LinearPrefillPtx : public LinearPrefillPtxTest,
   std::vector<PrefillFamily> families() const {
     if (hopper_) return {PrefillFamily::kWgmma128, PrefillFamily::kWgmma256};
     return {PrefillFamily::kMma};
-  }
-  void SetUp() override {
-    if (!can_run(GetParam())) GTEST_SKIP() << GetParam() << " does not run here";
   }
 };
 INSTANTIATE_TEST_SUITE_P(Architecture, LinearPrefillPtx, testing::ValuesIn(ptx::kArchitectures));

@@ -5,15 +5,12 @@
 namespace deltad::cuda {
 namespace {
 
-class LowRankPtxTest : public testing::Test {
+class LowRankPtxTest : public PtxFilesTest {
  protected:
   explicit LowRankPtxTest(const char* arch)
-      : shrink_(arch, "low_rank_shrink"), expand_(arch, "low_rank_expand") {
+      : PtxFilesTest(arch, {"low_rank_shrink", "low_rank_expand"}) {
     const int32_t v = c_.add_variant({17, 0}), w = c_.add_variant({0, 5});
     c_.set_groups({{0, 3, -1}, {3, 20, v}, {20, 22, w}});
-  }
-  PtxFile& file_of(const std::string& kernel) {
-    return kernel == kLowRankShrinkKernel ? shrink_ : expand_;
   }
   // Runs both, `kernel` with the options and the other one as it is: the outcome, and what is
   // wrong.
@@ -22,8 +19,8 @@ class LowRankPtxTest : public testing::Test {
     std::string fault;
     const std::vector<float> out =
         c_.run(0, c_.rows(), [&](const char* name, const Launch& shape, const auto& p) {
-          ptx::Outcome one = file_of(name).run(name, shape, std::as_bytes(std::span(&p, 1)),
-                                               name == kernel ? options : ptx::Options{}, true);
+          ptx::Outcome one = file_of(name)->run(name, shape, std::as_bytes(std::span(&p, 1)),
+                                                name == kernel ? options : ptx::Options{}, true);
           if (one.fault && fault.empty()) fault = one.fault->text();
           if (name == kernel) o = std::move(one);
         });
@@ -31,15 +28,11 @@ class LowRankPtxTest : public testing::Test {
   }
 
   LowRankCase c_{{40, 40}, true, 1100};
-  PtxFile shrink_, expand_;
 };
 
 class LowRankPtx : public LowRankPtxTest, public testing::WithParamInterface<const char*> {
  protected:
   LowRankPtx() : LowRankPtxTest(GetParam()) {}
-  void SetUp() override {
-    if (!can_run(GetParam())) GTEST_SKIP() << GetParam() << " does not run here";
-  }
 };
 INSTANTIATE_TEST_SUITE_P(Architecture, LowRankPtx, testing::ValuesIn(ptx::kArchitectures));
 
@@ -61,7 +54,7 @@ INSTANTIATE_TEST_SUITE_P(Kernels, LowRankPtxSites,
 
 TEST_P(LowRankPtxSites, Matter) {
   ptx::expect_mutations_caught(
-      file_of(GetParam()).module(), GetParam(), 5,
+      file_of(GetParam())->module(), GetParam(), 5,
       [&](const ptx::Options& options, ptx::Outcome& o) { return run(GetParam(), options, o); });
 }
 
