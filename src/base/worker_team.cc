@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/mutex.h"
 #include "base/spin.h"
+#include "base/spin_wait.h"
 
 namespace deltad {
 namespace {
@@ -45,11 +45,14 @@ void bind_this_thread(int core) {
 }  // namespace
 
 struct WorkerTeam::State {
-  explicit State(int threads) : size(threads) {}
+  explicit State(int threads)
+      : size(threads),
+        spins(static_cast<size_t>(threads) <= process_cores().size()),
+        begun(spins) {}
 
   const int size;
+  const bool spins;           // not where workers share cores: spinning would keep others off
   bool pinned = false;        // workers 1… are; worker 0 follows in the first run
-  bool spins = true;          // false where workers share cores: spinning would keep others off
   bool caller_bound = false;  // worker 0 has been bound; caller_mask is what it had
   pthread_t caller{};
   cpu_set_t caller_mask{};
@@ -64,27 +67,15 @@ struct WorkerTeam::State {
   alignas(64) std::atomic<int> arrived{0};      // at the barrier
   alignas(64) std::atomic<uint32_t> passed{0};  // barriers that all have reached
 
-  // Sleepers: a worker counts itself, then looks at epoch once more; the caller raises epoch, then
-  // looks at the count. Both sequentially consistent, so at least one sees the other.
-  alignas(64) std::atomic<int> sleepers{0};
-  Mutex mutex;
-  CondVar wake;
+  alignas(64) SpinWait begun;  // for epoch
 
   void begin_run() {
-    epoch.fetch_add(1, std::memory_order_seq_cst);
-    if (sleepers.load(std::memory_order_seq_cst) > 0) {
-      MutexLock lock(mutex);
-      wake.notify_all();
-    }
+    epoch.fetch_add(1);
+    begun.notify();
   }
 
   void await_epoch_after(uint32_t seen) {
-    const auto begun = [&] { return epoch.load(std::memory_order_acquire) != seen; };
-    if (spins ? spin(begun) : begun()) return;
-    MutexLock lock(mutex);
-    sleepers.fetch_add(1, std::memory_order_seq_cst);
-    while (epoch.load(std::memory_order_seq_cst) == seen) wake.wait(mutex);
-    sleepers.fetch_sub(1, std::memory_order_relaxed);
+    begun.await([&] { return epoch.load() != seen; }, TimePoint::max());
   }
 
   // Inside a run: the others are working, so sleeping would only add latency.
@@ -106,10 +97,7 @@ struct WorkerTeam::State {
 
 WorkerTeam::WorkerTeam(int threads, bool pin) : state_(std::make_unique<State>(threads)) {
   CHECK(threads >= 1, "a team has at least its caller");
-  const std::vector<int>& cores = process_cores();
-  const bool fits = static_cast<size_t>(threads) <= cores.size();
-  state_->pinned = pin && fits && threads > 1;
-  state_->spins = fits;
+  state_->pinned = pin && state_->spins && threads > 1;
   for (int worker = 1; worker < threads; ++worker) {
     state_->threads.emplace_back([state = state_.get(), worker] {
       if (state->pinned) bind_this_thread(process_cores()[static_cast<size_t>(worker)]);

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "parallel/spin_wait.h"
+#include "base/spin_wait.h"
 
 namespace deltad {
 

@@ -13,8 +13,8 @@
 
 #include "base/check.h"
 #include "base/mutex.h"
+#include "base/spin_wait.h"
 #include "base/worker_team.h"
-#include "parallel/spin_wait.h"
 
 namespace deltad {
 namespace {
