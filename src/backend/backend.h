@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,6 +41,13 @@ class VariantWeights {
   // The weight `to` uses the dense values and the low-rank factors that this variant has for `from`
   // (a tied head follows the embeddings), without a copy.
   virtual void alias_weight(WeightId to, WeightId from) = 0;
+  // Takes up its memory before it is filled, a huge page at a time, with `after_each` after each;
+  // its error ends this. For a load that is to disturb nobody; otherwise memory is taken up as it
+  // is filled. Nothing to do where memory is there from the start.
+  virtual Status populate(const std::function<Status()>& after_each) {
+    (void)after_each;
+    return {};
+  }
   // Ends filling. From here on all of its memory is resident: no use waits for the system.
   virtual Status finish() = 0;
 

@@ -2,11 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "base/log.h"
 #include "delta/variant_path.h"
 #include "delta/variant_reader.h"
+#include "tensor/arena.h"
 
 namespace deltad {
 namespace {
@@ -24,6 +28,23 @@ int64_t head_rows(const VariantReader& reader, const WeightTable& table) {
   for (const VariantContent::Dense& dense : reader.content().dense)
     if (dense.weight == from) return dense.rows;
   return table.specs[static_cast<size_t>(table.head)].parts[0].rows;
+}
+
+// For a load with a cap. Memory that has been free for some seconds can cost a virtual machine
+// milliseconds a huge page, as its host has taken it back. Taken up while it is filled, that would
+// come again and again as long as the load lasts; taken up within about a second, in short pieces,
+// it is what the variants evicted for this one have just left.
+Status populate_gently(VariantWeights& weights, const std::string& path,
+                       const VariantLoadOptions& options) {
+  constexpr Duration kLongestNap = std::chrono::milliseconds(5), kAll = std::chrono::seconds(1);
+  const auto pages = static_cast<int64_t>(weights.bytes() / kHugePageBytes + 1);
+  const Duration nap = std::min(kLongestNap, kAll / pages);
+  return weights.populate([&]() -> Status {
+    if (options.cancelled != nullptr && options.cancelled->load(std::memory_order_relaxed))
+      return cancelled(fmt::format("{}: loading was cancelled", path));
+    std::this_thread::sleep_for(nap);
+    return {};
+  });
 }
 
 Result<size_t> bytes_of(const VariantReader& reader, const WeightStore& store) {
@@ -70,6 +91,7 @@ Result<VariantRef> load_variant(const std::string& name, const std::string& path
   auto made = store.new_variant(reader->content());
   if (!made.ok()) return made.status().in(reader->path());
   std::unique_ptr<VariantWeights> weights = std::move(*made);
+  if (options.rate != nullptr) RETURN_IF_ERROR(populate_gently(*weights, reader->path(), options));
   ASSIGN_OR_RETURN(const std::string digest, reader->read(weights.get()));
   if (reader->head_follows_embeddings()) weights->alias_weight(table.head, table.embedding);
   RETURN_IF_ERROR(weights->finish().in(reader->path()));

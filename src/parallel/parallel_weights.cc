@@ -103,6 +103,11 @@ void ParallelWeights::alias_weight(WeightId to, WeightId from) {
   for (const auto& weights : weights_) weights->alias_weight(to, from);
 }
 
+Status ParallelWeights::populate(const std::function<Status()>& after_each) {
+  for (const auto& weights : weights_) RETURN_IF_ERROR(weights->populate(after_each));
+  return {};
+}
+
 Status ParallelWeights::finish() {
   for (const auto& weights : weights_) RETURN_IF_ERROR(weights->finish());
   return {};

@@ -30,6 +30,7 @@ class ParallelWeights final : public VariantWeights {
   Status put_low_rank(WeightId weight, int part, float scale, const float* a,
                       const float* b) override;
   void alias_weight(WeightId to, WeightId from) override;
+  Status populate(const std::function<Status()>& after_each) override;
   Status finish() override;
   size_t bytes() const override;
   int64_t dense_rows(WeightId weight) const override;

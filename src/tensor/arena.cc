@@ -78,16 +78,24 @@ Result<Arena> Arena::make(const ArenaPlan& plan) {
 }
 
 Status Arena::populate() {
-  for (size_t at = 0; at < bytes_; at += kPopulateBytes) {
-    const size_t bytes = std::min(kPopulateBytes, bytes_ - at);
+  return populate(kPopulateBytes, [] { return Status(); });
+}
+
+Status Arena::populate(const std::function<Status()>& after_each) {
+  return populate(kHugePageBytes, after_each);
+}
+
+Status Arena::populate(size_t step, const std::function<Status()>& after_each) {
+  for (size_t at = 0; at < bytes_; at += step) {
+    const size_t bytes = std::min(step, bytes_ - at);
     int failed = 0;
     while ((failed = madvise(data_ + at, bytes, MADV_POPULATE_WRITE)) != 0 && errno == EINTR) {
     }
-    if (failed == 0) continue;
-    if (errno != EINVAL)
+    if (failed != 0 && errno != EINVAL)
       return resource_exhausted(fmt::format("cannot allocate {} bytes of memory: {}", bytes_,
                                             std::generic_category().message(errno)));
-    touch(data_ + at, bytes);
+    if (failed != 0) touch(data_ + at, bytes);
+    RETURN_IF_ERROR(after_each());
   }
   return {};
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 
 #include "base/status.h"
 
@@ -65,11 +66,14 @@ class Arena {
   // Makes every page resident, so that no later access waits for the system. Keeps what was
   // written; not at the same time as writing.
   Status populate();
+  // The same, a huge page at a time, with `after_each` after each; its error ends this.
+  Status populate(const std::function<Status()>& after_each);
 
   MemoryPiece at(ArenaPlan::Place place) const;
   size_t bytes() const { return bytes_; }
 
  private:
+  Status populate(size_t step, const std::function<Status()>& after_each);
   void reset();
   void swap(Arena& other);
   char* data_ = nullptr;

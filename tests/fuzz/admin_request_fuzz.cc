@@ -1,6 +1,6 @@
-// Any method, path and body at the admin API: an answer that is JSON or vLLM's words, or an error
-// in the form that all errors have; never a crash and never a 500. The input is "METHOD PATH\n" and
-// the body.
+// Any method, path and body at the admin API: an answer that is JSON, a file of the page or vLLM's
+// words, or an error in the form that all errors have; never a crash and never a 500. The input is
+// "METHOD PATH\n" and the body.
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -26,9 +26,15 @@ void check(const Answer& answer) {
     const auto json = answer.json();
     if (json.at("error").size() != 4) abort();
     if (json.at("error").at("message").get<std::string>().empty()) abort();
-  } else if (*answer.header("Content-Type") == "application/json") {
+    return;
+  }
+  const std::string* type = answer.header("Content-Type");
+  if (type == nullptr) abort();
+  if (*type == "application/json") {
     if (!answer.json().is_object()) abort();
-  } else if (answer.response.body.find("Success") != 0) {
+  } else if (type->starts_with("text/plain")) {
+    if (answer.response.body.find("Success") != 0) abort();
+  } else if (answer.response.body.empty()) {
     abort();
   }
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -57,6 +58,9 @@ class CpuVariantWeights final : public VariantWeights {
   Status put_low_rank(WeightId weight, int part, float scale, const float* a,
                       const float* b) override;
   void alias_weight(WeightId to, WeightId from) override;
+  Status populate(const std::function<Status()>& after_each) override {
+    return arena_.populate(after_each);
+  }
   Status finish() override;
   size_t bytes() const override { return arena_.bytes(); }
   int64_t dense_rows(WeightId weight) const override;

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <tuple>
 #include <vector>
@@ -35,6 +37,8 @@ struct Notes {
   std::vector<std::pair<WeightId, WeightId>> aliases;
   std::map<WeightId, int> levels;
   int finished = 0;
+  int populated = 0;  // huge pages, before anything was put
+  std::atomic<bool>* cancelled_after_a_page = nullptr;
   int alive = 0;  // weights that were made and are not gone
 };
 
@@ -70,6 +74,15 @@ class NotingWeights : public VariantWeights {
   }
   Status put_low_rank(WeightId, int, float, const float*, const float*) override { return {}; }
   void alias_weight(WeightId to, WeightId from) override { notes_->aliases.emplace_back(to, from); }
+  Status populate(const std::function<Status()>& after_each) override {
+    for (int page = 0; page < 3; ++page) {
+      EXPECT_TRUE(notes_->signs.empty());
+      ++notes_->populated;
+      if (notes_->cancelled_after_a_page != nullptr) *notes_->cancelled_after_a_page = true;
+      RETURN_IF_ERROR(after_each());
+    }
+    return {};
+  }
   Status finish() override {
     ++notes_->finished;
     return {};
@@ -236,6 +249,26 @@ TEST_F(LoaderTest, LeavesNothingWhenCancelledOrRefused) {
   content.back() = static_cast<char>(~content.back());
   EXPECT_FALSE(load(folder.write("damaged.delta.safetensors", content)).ok());
   EXPECT_EQ(backend_->notes.finished, 1);
+  EXPECT_EQ(backend_->notes.alive, 0);
+}
+
+TEST_F(LoaderTest, TakesUpMemoryFirstWhereLoadsAreCapped) {
+  open("llama");
+  const std::string path = golden("variants/llama/llama-row-1.delta.safetensors");
+  ASSERT_TRUE(load(path).ok());
+  EXPECT_EQ(backend_->notes.populated, 0);
+  backend_->notes.signs.clear();
+
+  RateLimit rate(int64_t{1} << 40);
+  options_.rate = &rate;
+  ASSERT_TRUE(load(path).ok());
+  EXPECT_EQ(backend_->notes.populated, 3);
+  backend_->notes.signs.clear();
+
+  std::atomic<bool> cancelled{false};
+  options_.cancelled = backend_->notes.cancelled_after_a_page = &cancelled;
+  EXPECT_EQ(load(path).status().code(), Code::kCancelled);
+  EXPECT_EQ(backend_->notes.populated, 4);
   EXPECT_EQ(backend_->notes.alive, 0);
 }
 

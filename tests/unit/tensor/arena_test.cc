@@ -64,6 +64,25 @@ TEST(ArenaTest, PopulatingMakesEveryPageResidentAndKeepsWhatIsThere) {
   EXPECT_EQ(memory.as<char>()[page()], 'x');
 }
 
+TEST(ArenaTest, PopulatesByHugePagesUntilToldToStop) {
+  ArenaPlan plan;
+  const auto all = plan.add(3 * kHugePageBytes + page());
+  auto arena = Arena::make(plan);
+  ASSERT_TRUE(arena.ok());
+  const MemoryPiece memory = arena->at(all);
+  std::vector<size_t> resident;
+  const Status stopped = arena->populate([&]() -> Status {
+    resident.push_back(resident_pages(memory) * page());
+    return resident.size() < 2 ? Status() : cancelled("enough");
+  });
+  EXPECT_EQ(stopped.code(), Code::kCancelled);
+  EXPECT_EQ(resident, (std::vector<size_t>{kHugePageBytes, 2 * kHugePageBytes}));
+  int steps = 0;
+  ASSERT_TRUE(arena->populate([&] { return ++steps, Status(); }).ok());
+  EXPECT_EQ(steps, 4);
+  EXPECT_EQ(resident_pages(memory), memory.bytes() / page());
+}
+
 TEST(ArenaTest, IsFreedAsAWholeByItsLastHolder) {
   ArenaPlan plan;
   const auto all = plan.add(4 * kHugePageBytes);
