@@ -6,6 +6,7 @@
 namespace deltad::cuda {
 namespace {
 
+constexpr int32_t kOutputs = 128;  // of a block
 constexpr int32_t kThreads = 128;  // four warps, each of 32 outputs
 constexpr int32_t kTiles = 4;      // of 8 outputs, a warp's
 
@@ -83,8 +84,9 @@ DELTAD_DEVICE void multiply(const LinearPrefillParams& p, const PrefillRows& row
   for (int32_t m = 0; m < kTiles / 2; ++m) {
     DELTAD_UNROLL
     for (int32_t j = 0; j < 2 * kRowTiles; ++j) {
-      store_sums(sums, 8 * j + 2 * (lane % 4), thread / 32 * 32 + kTileOutputs * m + lane / 4,
-                 d[m][j][0], d[m][j][1], d[m][j][2], d[m][j][3]);
+      store_sums<kOutputs>(sums, 8 * j + 2 * (lane % 4),
+                           thread / 32 * 32 + kTileOutputs * m + lane / 4, d[m][j][0], d[m][j][1],
+                           d[m][j][2], d[m][j][3]);
     }
   }
   __syncthreads();
@@ -93,7 +95,7 @@ DELTAD_DEVICE void multiply(const LinearPrefillParams& p, const PrefillRows& row
 template <int kRows, int kLevels>
 DELTAD_DEVICE void linear_prefill(const LinearPrefillParams& p) {
   const auto warp = static_cast<int32_t>(threadIdx.x) / 32;
-  const int32_t tile = prefill_first_tile() + kTiles * warp;
+  const int32_t tile = prefill_first_tile<kOutputs>() + kTiles * warp;
   PrefillWeights<kTiles, kLevels> weights(p, {tile, tile + 1, tile + 2, tile + 3});
   StepOfTile<kLevels> step[kTiles] = {};
   weights.load_base(0, 0, step);
@@ -102,14 +104,17 @@ DELTAD_DEVICE void linear_prefill(const LinearPrefillParams& p) {
   if (rows.count == 0) return;
   weights.set_variant(p, rows.slot);
   weights.load_signs(0, 0, step);
-  if (kLevels > 0 && multiplied_apart(p, rows.slot)) {
+  // The warps share a loop: what half of the outputs needs is done for all.
+  const auto part = static_cast<int32_t>(blockIdx.y) * (kOutputs / kApartOutputs);
+  if (kLevels > 0 &&
+      (multiplied_apart(p, rows.slot, part) || multiplied_apart(p, rows.slot, part + 1))) {
     multiply<kLevels != 0, kRows / 16, kLevels>(p, rows, weights, step);
   } else if (rows.count <= 32) {
     multiply<false, 2, kLevels>(p, rows, weights, step);
   } else {
     multiply<false, kRows / 16, kLevels>(p, rows, weights, step);
   }
-  PrefillFinish(p, rows, dynamic_shared<float>()).run();
+  PrefillFinish<kOutputs>(p, rows, dynamic_shared<float>()).run();
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 // epilogue, for rows of any variants. Tiles of W + αS are made in registers, in fp16, and are the
 // tensor cores' A operand; rows (linear_prefill_rows.h) are B. docs/kernels.md draws it.
 //
-// A block computes 128 outputs of a tile of rows of one variant. A row's sums are taken over the
-// columns in one order, whatever its tile is and who is in it.
+// A block computes 128 or 192 outputs of a tile of rows of one variant. A row's sums are taken over
+// the columns in one order, whatever its tile is and who is in it.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,9 @@ struct LinearPrefillParams {
   const float* x_scale;   // [rows]
   const void* w;          // base tiles
   const SignSlot* slots;  // [slots], of this weight
-  // [slots], of this weight: not 0 where α is so small that W and α·S are multiplied one after the
-  // other, not as their sum (prefill_apart)
-  const int32_t* apart;
+  // [slots, ⌈outputs / 64⌉], of this weight: not 0 where α is so small that W and α·S are
+  // multiplied one after the other, not as their sum (linear_prefill_apart.h)
+  const uint8_t* apart;
   const RowGroups* groups;
   void* out;  // fp32 or bf16 [rows, out_stride], as the epilogue says; rows 16-byte aligned
   int64_t out_stride;
@@ -48,32 +48,35 @@ constexpr uint32_t prefill_factors(int32_t w_exponent) {
   return static_cast<uint32_t>(w_exponent - (127 - 15) + 127) * 0x800080u;
 }
 
-constexpr int32_t kPrefillOutputs = 128;     // of a block
+constexpr int32_t kApartOutputs = 64;        // that one entry of `apart` is of: a warpgroup's
 constexpr int32_t kLinearPrefillStages = 4;  // of activations in shared memory
 
 struct LinearPrefillKernel {
   const char* name;
-  int32_t tile_rows, levels;
+  int32_t outputs, tile_rows;  // of a block
+  int32_t levels;
   uint32_t threads;
   int32_t cycles;  // of a multiprocessor, for 64 columns of a block
 };
 // mma.sync, every architecture.
 constexpr LinearPrefillKernel kLinearPrefillKernels[] = {
-    {"deltad_linear_prefill", 128, 0, 128, 1024},
-    {"deltad_linear_prefill_signs1", 96, 1, 128, 768},
-    {"deltad_linear_prefill_signs2", 96, 2, 128, 768},
-    {"deltad_linear_prefill_signs4", 64, 4, 128, 839},
+    {"deltad_linear_prefill", 128, 128, 0, 128, 1024},
+    {"deltad_linear_prefill_signs1", 128, 96, 1, 128, 768},
+    {"deltad_linear_prefill_signs2", 128, 96, 2, 128, 768},
+    {"deltad_linear_prefill_signs4", 128, 64, 4, 128, 839},
 };
 // wgmma: sm_90a alone. Of two that take equally long the larger tiles, which read less from L2.
 constexpr LinearPrefillKernel kLinearPrefillHopperKernels[] = {
-    {"deltad_linear_prefill_r256", 256, 0, 256, 1024},
-    {"deltad_linear_prefill_r256_signs1", 256, 1, 256, 1024},
-    {"deltad_linear_prefill_r256_signs2", 256, 2, 256, 1024},
-    {"deltad_linear_prefill_r256_signs4", 256, 4, 256, 1024},
-    {"deltad_linear_prefill_r128", 128, 0, 256, 512},
-    {"deltad_linear_prefill_r128_signs1", 128, 1, 256, 512},
-    {"deltad_linear_prefill_r128_signs2", 128, 2, 256, 656},
-    {"deltad_linear_prefill_r128_signs4", 128, 4, 256, 948},
+    {"deltad_linear_prefill_r256", 128, 256, 0, 256, 1024},
+    {"deltad_linear_prefill_r256_signs1", 128, 256, 1, 256, 1024},
+    {"deltad_linear_prefill_r256_signs2", 128, 256, 2, 256, 1024},
+    {"deltad_linear_prefill_r256_signs4", 128, 256, 4, 256, 1024},
+    {"deltad_linear_prefill_o192", 192, 128, 0, 384, 768},
+    {"deltad_linear_prefill_o192_signs1", 192, 128, 1, 384, 768},
+    {"deltad_linear_prefill_r128", 128, 128, 0, 256, 512},
+    {"deltad_linear_prefill_r128_signs1", 128, 128, 1, 256, 512},
+    {"deltad_linear_prefill_r128_signs2", 128, 128, 2, 256, 598},
+    {"deltad_linear_prefill_r128_signs4", 128, 128, 4, 256, 916},
 };
 
 // Of several kernels that give the same bits, the one that is done first on so many
@@ -91,7 +94,7 @@ constexpr LinearPrefillKernel linear_prefill_kernel(const Kernels& kernels, cons
     for (const RowGroup& group : groups) {
       blocks += (group.end_row - group.first_row + kernel.tile_rows - 1) / kernel.tile_rows;
     }
-    blocks *= (outputs + kPrefillOutputs - 1) / kPrefillOutputs;
+    blocks *= (outputs + kernel.outputs - 1) / kernel.outputs;
     const int64_t time = (blocks + multiprocessors - 1) / multiprocessors * kernel.cycles;
     if (best.name == nullptr || time < least) {
       best = kernel;
@@ -103,13 +106,15 @@ constexpr LinearPrefillKernel linear_prefill_kernel(const Kernels& kernels, cons
 
 // Bytes of shared memory: the stages of activations and later the sums in their place, and on
 // sm_90a two mbarriers for each stage.
-constexpr int32_t kPrefillSumsRow = (kPrefillOutputs + 4) * 4;
-DELTAD_HOST_DEVICE constexpr int32_t linear_prefill_barriers_at(int32_t tile_rows) {
+DELTAD_HOST_DEVICE constexpr int32_t prefill_sums_stride(int32_t outputs) { return outputs + 4; }
+DELTAD_HOST_DEVICE constexpr int32_t linear_prefill_barriers_at(int32_t outputs,
+                                                                int32_t tile_rows) {
   const int32_t stages = kLinearPrefillStages * kPrefillColumns * 2;
-  return tile_rows * (stages > kPrefillSumsRow ? stages : kPrefillSumsRow);
+  const int32_t sums = prefill_sums_stride(outputs) * 4;
+  return tile_rows * (stages > sums ? stages : sums);
 }
 constexpr uint32_t linear_prefill_shared(const LinearPrefillKernel& kernel) {
-  return static_cast<uint32_t>(linear_prefill_barriers_at(kernel.tile_rows) +
+  return static_cast<uint32_t>(linear_prefill_barriers_at(kernel.outputs, kernel.tile_rows) +
                                kLinearPrefillStages * 16);
 }
 
@@ -117,7 +122,7 @@ constexpr uint32_t linear_prefill_shared(const LinearPrefillKernel& kernel) {
 inline Launch linear_prefill_launch(const LinearPrefillParams& p, const LinearPrefillKernel& kernel,
                                     int32_t rows, int32_t groups) {
   return {{static_cast<uint32_t>(rows / kernel.tile_rows + groups),
-           static_cast<uint32_t>((p.outputs + kPrefillOutputs - 1) / kPrefillOutputs)},
+           static_cast<uint32_t>((p.outputs + kernel.outputs - 1) / kernel.outputs)},
           {kernel.threads},
           linear_prefill_shared(kernel)};
 }

@@ -1,52 +1,59 @@
 // By which power of two a weight's bf16 become fp16 for the prefill kernels. Run once, at load: the
-// device counts exponents, the host chooses.
+// device counts exponents, the host chooses. linear_prefill_apart.h asks the same counts what fp16
+// would lose of a variant.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/linear_tiles.h"
 
 namespace deltad::cuda {
 
 struct WeightRangeParams {
   const void* w;     // base tiles
-  uint32_t* counts;  // [256] weights, but zeros, by the exponent's bits; counted on
-  int64_t units;     // of 16 bytes: base_tiles_size
+  uint32_t* counts;  // [outputs / 16, 256] weights, but zeros, by the exponent's bits
+  int32_t outputs;   // a multiple of 16
+  int32_t columns;
 };
 
 constexpr uint32_t kWeightRangeThreads = 256;
-constexpr uint32_t kWeightRangeBlocks = 264;
 constexpr char kWeightRangeKernel[] = "deltad_weight_range";
 
-inline Launch weight_range_launch(const WeightRangeParams&) {
-  return {{kWeightRangeBlocks}, {kWeightRangeThreads}, 256 * 4};
+// 16-byte units of 16 outputs: two tiles.
+DELTAD_HOST_DEVICE constexpr int32_t weight_range_units(int32_t columns) {
+  return 2 * chunks_of(columns) * kChunkSteps * 32;
 }
+// A block 16 outputs: they are of one part of a fused weight.
+inline Launch weight_range_launch(const WeightRangeParams& p) {
+  return {{static_cast<uint32_t>(p.outputs / 16)}, {kWeightRangeThreads}, 256 * 4};
+}
+
+// Of 16 outputs, as the kernel counts them.
+using ExponentCounts = std::array<uint32_t, 256>;
 
 // The largest |w| · 2^exponent is in [2^8, 2^9): α may be up to 2^6 of them before a sum leaves
 // fp16, and weights down to 2^-22 of the largest keep all their digits. `inexact` counts those
 // that do not (smaller ones lose digits, at most 2^-30 of the largest; infinities and NaN; where
 // the exponent is at its end, weights of 2^30 and more, which fp16 does not hold).
 struct WeightRange {
-  float mean = 0;  // of |w|, to some percent
   int32_t exponent = 0;
   uint64_t inexact = 0;
 };
 constexpr int32_t kPrefillWeightExponent = 8;
 
-constexpr WeightRange weight_range(const std::array<uint32_t, 256>& counts) {
+constexpr WeightRange weight_range(std::span<const ExponentCounts> parts) {
+  std::array<uint64_t, 256> counts{};
+  for (const ExponentCounts& part : parts) {
+    for (size_t e = 0; e < counts.size(); ++e) counts[e] += part[e];
+  }
   int32_t largest = 254;
   while (largest > 0 && counts[static_cast<size_t>(largest)] == 0) --largest;
-  if (largest == 0) return {0, 0, uint64_t{counts[0]} + counts[255]};
+  if (largest == 0) return {0, counts[0] + counts[255]};
   WeightRange range;
-  double sum = 0, total = 0, power = 0x1p-126;
-  for (int32_t e = 1; e <= largest; ++e, power *= 2) {
-    const double count = counts[static_cast<size_t>(e)];
-    sum += 1.5 * power * count;
-    total += count;
-  }
-  range.mean = static_cast<float>(sum / total);
   range.exponent = kPrefillWeightExponent - (largest - 127);
   // What the kernel's factor, a bf16, and 2^±exponent in fp32 allow.
   if (range.exponent < -14) range.exponent = -14;
@@ -57,13 +64,6 @@ constexpr WeightRange weight_range(const std::array<uint32_t, 256>& counts) {
     if (!normal) range.inexact += counts[static_cast<size_t>(e)];
   }
   return range;
-}
-
-// Whether fp16 would lose about 5 % of a variant's part or more if its α were added to W: rounding
-// costs 2.6 % where α is 1 % of mean |W|, and the more the smaller α is. alpha: the first level's
-// mean. Multiplied apart, α keeps its own digits, and the tensor cores work twice as long.
-constexpr bool prefill_apart(const WeightRange& range, float alpha) {
-  return alpha < 0.006f * range.mean;
 }
 
 // Up to here the sum of a row's levels of α fits beside W.

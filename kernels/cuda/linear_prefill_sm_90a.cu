@@ -6,13 +6,12 @@
 namespace deltad::cuda {
 namespace {
 
-constexpr int32_t kWarps = 8;                  // two warpgroups, each of 64 outputs
 constexpr int32_t kHalf = 128;                 // rows: the n of one wgmma
 constexpr int32_t kGroup = 8 * kPrefillUnits;  // 16-byte units from 8 rows to the next
 
 // Stages of activations: bulk copies in, wgmma out. Thread 0 copies, two blocks of columns after a
 // stage was used, so that the warpgroups may be a block of columns apart.
-template <int kStageRows>
+template <int kOutputs, int kStageRows>
 struct PrefillStages {
   static constexpr int32_t kStage = kStageRows * kPrefillUnits;  // units
   Shared<uint4> data;
@@ -23,7 +22,7 @@ struct PrefillStages {
 
   DELTAD_DEVICE explicit PrefillStages(const LinearPrefillParams& p) {
     data = dynamic_shared<uint4>();
-    full = shared_cast<uint64_t>(data + linear_prefill_barriers_at(kStageRows) / 16);
+    full = shared_cast<uint64_t>(data + linear_prefill_barriers_at(kOutputs, kStageRows) / 16);
     empty = full + kLinearPrefillStages;
     x = static_cast<const uint4*>(p.x);
     block = static_cast<int64_t>(p.packed_rows) * kPrefillUnits;
@@ -33,7 +32,7 @@ struct PrefillStages {
     if (threadIdx.x == 0) {
       for (int32_t s = 0; s < kLinearPrefillStages; ++s) {
         mbarrier_init(full + s, 1);
-        mbarrier_init(empty + s, kWarps);
+        mbarrier_init(empty + s, kOutputs / 16);  // warps
       }
       fence_proxy_async();
     }
@@ -62,8 +61,8 @@ struct PrefillStages {
 };
 
 // d: sums of the tile's halves of 128 rows. step: the first block's, already asked for.
-template <bool kApart, int kRows, int kLevels>
-DELTAD_DEVICE void multiply(const PrefillStages<kRows>& stages,
+template <bool kApart, int kOutputs, int kRows, int kLevels>
+DELTAD_DEVICE void multiply(const PrefillStages<kOutputs, kRows>& stages,
                             const PrefillWeights<2, kLevels>& weights,
                             StepOfTile<kLevels> (&step)[2][2],
                             float (&d)[kRows / kHalf][kHalf / 2]) {
@@ -108,14 +107,14 @@ DELTAD_DEVICE void multiply(const PrefillStages<kRows>& stages,
   wgmma_wait<0>();
 }
 
-template <int kRows, int kLevels>
+template <int kOutputs, int kRows, int kLevels>
 DELTAD_DEVICE void linear_prefill(const LinearPrefillParams& p) {
   constexpr int kHalves = kRows / kHalf;
   const auto thread = static_cast<int32_t>(threadIdx.x), lane = thread % 32;
   const int32_t own_tile = prefill_tile(thread / 32);
-  PrefillStages<kRows> stages(p);
-  PrefillWeights<2, kLevels> weights(
-      p, {prefill_first_tile() + own_tile, prefill_first_tile() + own_tile + 2});
+  PrefillStages<kOutputs, kRows> stages(p);
+  const int32_t tile = prefill_first_tile<kOutputs>() + own_tile;
+  PrefillWeights<2, kLevels> weights(p, {tile, tile + 2});
   StepOfTile<kLevels> step[2][2] = {};
   weights.load_base(0, 0, step[0]);
   weights.load_base(0, 1, step[1]);
@@ -125,12 +124,25 @@ DELTAD_DEVICE void linear_prefill(const LinearPrefillParams& p) {
   if (rows.count == 0) return;
   stages.set_rows(rows.packed);
   for (int32_t i = 0; i < kLinearPrefillStages - 2; ++i) stages.copy(i);
+  // Whether this warpgroup's signs are multiplied apart, and whether some of the block's are: it
+  // decides for itself, as no row's arithmetic may depend on how many make up a block; but where
+  // all do the same, the compiler shall know it.
+  constexpr int32_t kParts = kOutputs / kApartOutputs;
+  const int32_t part = static_cast<int32_t>(blockIdx.y) * kParts;
+  bool some_apart = false;
+  DELTAD_UNROLL
+  for (int32_t i = 0; kLevels > 0 && i < kParts; ++i) {
+    some_apart = some_apart || multiplied_apart(p, rows.slot, part + i);
+  }
+  const bool apart = some_apart && multiplied_apart(p, rows.slot, part + thread / 128);
   weights.set_variant(p, rows.slot);
   weights.load_signs(0, 0, step[0]);
   weights.load_signs(0, 1, step[1]);
 
   float d[kHalves][kHalf / 2] = {};
-  if (kLevels > 0 && multiplied_apart(p, rows.slot)) {
+  if (!some_apart) {
+    multiply<false>(stages, weights, step, d);
+  } else if (apart) {
     multiply<kLevels != 0>(stages, weights, step, d);
   } else {
     multiply<false>(stages, weights, step, d);
@@ -143,12 +155,13 @@ DELTAD_DEVICE void linear_prefill(const LinearPrefillParams& p) {
   for (int32_t h = 0; h < kHalves; ++h) {
     DELTAD_UNROLL
     for (int32_t j = 0; j < kHalf / 8; ++j) {
-      store_sums(sums, h * kHalf + 8 * j + 2 * (lane % 4), kTileOutputs * own_tile + lane / 4,
-                 d[h][4 * j], d[h][4 * j + 1], d[h][4 * j + 2], d[h][4 * j + 3]);
+      store_sums<kOutputs>(sums, h * kHalf + 8 * j + 2 * (lane % 4),
+                           kTileOutputs * own_tile + lane / 4, d[h][4 * j], d[h][4 * j + 1],
+                           d[h][4 * j + 2], d[h][4 * j + 3]);
     }
   }
   __syncthreads();
-  PrefillFinish(p, rows, sums).run();
+  PrefillFinish<kOutputs>(p, rows, sums).run();
 }
 
 }  // namespace
@@ -156,28 +169,34 @@ DELTAD_DEVICE void linear_prefill(const LinearPrefillParams& p) {
 extern "C" {
 
 __global__ void __launch_bounds__(256, 2) deltad_linear_prefill_r128(LinearPrefillParams p) {
-  linear_prefill<128, 0>(p);
+  linear_prefill<128, 128, 0>(p);
 }
 __global__ void __launch_bounds__(256, 2) deltad_linear_prefill_r128_signs1(LinearPrefillParams p) {
-  linear_prefill<128, 1>(p);
+  linear_prefill<128, 128, 1>(p);
 }
 __global__ void __launch_bounds__(256, 1) deltad_linear_prefill_r128_signs2(LinearPrefillParams p) {
-  linear_prefill<128, 2>(p);
+  linear_prefill<128, 128, 2>(p);
 }
 __global__ void __launch_bounds__(256, 1) deltad_linear_prefill_r128_signs4(LinearPrefillParams p) {
-  linear_prefill<128, 4>(p);
+  linear_prefill<128, 128, 4>(p);
+}
+__global__ void __launch_bounds__(384, 1) deltad_linear_prefill_o192(LinearPrefillParams p) {
+  linear_prefill<192, 128, 0>(p);
+}
+__global__ void __launch_bounds__(384, 1) deltad_linear_prefill_o192_signs1(LinearPrefillParams p) {
+  linear_prefill<192, 128, 1>(p);
 }
 __global__ void __launch_bounds__(256, 1) deltad_linear_prefill_r256(LinearPrefillParams p) {
-  linear_prefill<256, 0>(p);
+  linear_prefill<128, 256, 0>(p);
 }
 __global__ void __launch_bounds__(256, 1) deltad_linear_prefill_r256_signs1(LinearPrefillParams p) {
-  linear_prefill<256, 1>(p);
+  linear_prefill<128, 256, 1>(p);
 }
 __global__ void __launch_bounds__(256, 1) deltad_linear_prefill_r256_signs2(LinearPrefillParams p) {
-  linear_prefill<256, 2>(p);
+  linear_prefill<128, 256, 2>(p);
 }
 __global__ void __launch_bounds__(256, 1) deltad_linear_prefill_r256_signs4(LinearPrefillParams p) {
-  linear_prefill<256, 4>(p);
+  linear_prefill<128, 256, 4>(p);
 }
 
 }  // extern "C"

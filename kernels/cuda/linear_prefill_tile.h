@@ -33,39 +33,42 @@ struct PrefillRows {
   }
 };
 
-// Whether a variant's signs are multiplied by themselves.
-DELTAD_DEVICE bool multiplied_apart(const LinearPrefillParams& p, int32_t slot) {
-  return slot >= 0 && load_global(p.apart + slot) != 0;
+// Whether a variant's signs are multiplied by themselves for the weight's outputs 64·part ….
+DELTAD_DEVICE bool multiplied_apart(const LinearPrefillParams& p, int32_t slot, int32_t part) {
+  const int32_t parts = (p.outputs + kApartOutputs - 1) / kApartOutputs;
+  return slot >= 0 && in_bounds(part < parts) && load_global(p.apart + (slot * parts + part)) != 0;
 }
 
 // The first of the two tiles of 8 outputs, 16 outputs apart, that fill the 16 rows of A number
-// `pair` (0 … 7) of a block; of its tiles.
+// `pair` of a block of kOutputs; of its tiles.
 DELTAD_DEVICE int32_t prefill_tile(int32_t pair) { return pair / 2 * 4 + pair % 2; }
+template <int kOutputs>
 DELTAD_DEVICE int32_t prefill_first_tile() {
-  return static_cast<int32_t>(blockIdx.y) * (kPrefillOutputs / kTileOutputs);
+  return static_cast<int32_t>(blockIdx.y) * (kOutputs / kTileOutputs);
 }
-
-// Sums of a tile in shared memory, [rows][kPrefillSumsStride]: rows 2t of a fragment fall into
-// banks 8 apart.
-constexpr int32_t kPrefillSumsStride = kPrefillSumsRow / 4;
 
 // A lane's four sums of a fragment: rows `row` and `row` + 1 of `output`, then of `output` + 16.
+// In shared memory they are [rows][prefill_sums_stride]: rows 2t of a fragment fall into banks 8
+// apart.
+template <int kOutputs>
 DELTAD_DEVICE void store_sums(Shared<float> sums, int32_t row, int32_t output, float d0, float d1,
                               float d2, float d3) {
-  const Shared<float> at = sums + (row * kPrefillSumsStride + output);
+  constexpr int32_t kStride = prefill_sums_stride(kOutputs);
+  const Shared<float> at = sums + (row * kStride + output);
   store_shared(at, d0);
-  store_shared(at + kPrefillSumsStride, d1);
+  store_shared(at + kStride, d1);
   store_shared(at + 16, d2);
-  store_shared(at + (kPrefillSumsStride + 16), d3);
+  store_shared(at + (kStride + 16), d3);
 }
 
-// From a block's sums to outputs: a warp a row, a lane four outputs.
+// From a block's sums to outputs: four a thread, a row after the other.
+template <int kOutputs>
 class PrefillFinish {
  public:
   DELTAD_DEVICE PrefillFinish(const LinearPrefillParams& params, const PrefillRows& rows,
                               Shared<float> sums)
       : p_(params), rows_(rows), sums_(sums) {
-    first_output_ = static_cast<int32_t>(blockIdx.y) * kPrefillOutputs;
+    first_output_ = static_cast<int32_t>(blockIdx.y) * kOutputs;
     w_scale_ = __uint_as_float(static_cast<uint32_t>(127 - p_.w_exponent) << 23);
   }
 
@@ -73,22 +76,24 @@ class PrefillFinish {
     const auto thread = static_cast<int32_t>(threadIdx.x);
     const auto threads = static_cast<int32_t>(blockDim.x);
     if (p_.epilogue == LinearPrefillEpilogue::kSiluGate) {
-      for (int32_t i = thread; in_bounds(i < rows_.count * 16); i += threads) {
-        store_gated(i / 16, i % 16);
+      for (int32_t i = thread; in_bounds(i < rows_.count * (kQuads / 2)); i += threads) {
+        store_gated(i / (kQuads / 2), i % (kQuads / 2));
       }
     } else {
-      for (int32_t i = thread; in_bounds(i < rows_.count * 32); i += threads) {
-        store_floats(i / 32, i % 32);
+      for (int32_t i = thread; in_bounds(i < rows_.count * kQuads); i += threads) {
+        store_floats(i / kQuads, i % kQuads);
       }
     }
   }
 
  private:
+  static constexpr int32_t kQuads = kOutputs / 4;
+
   // Outputs 4·quad … of the block.
   DELTAD_DEVICE float4 values(int32_t row, int32_t quad) const {
     const float scale = load_global(p_.x_scale + rows_.first + row);
     const float4 d =
-        load_shared(shared_cast<float4>(sums_ + (row * kPrefillSumsStride + 4 * quad)));
+        load_shared(shared_cast<float4>(sums_ + (row * prefill_sums_stride(kOutputs) + 4 * quad)));
     return make_float4(
         __fmul_rn(__fmul_rn(d.x, scale), w_scale_), __fmul_rn(__fmul_rn(d.y, scale), w_scale_),
         __fmul_rn(__fmul_rn(d.z, scale), w_scale_), __fmul_rn(__fmul_rn(d.w, scale), w_scale_));
@@ -110,7 +115,7 @@ class PrefillFinish {
 
   DELTAD_DEVICE static float gated(float gate, float up) { return __fmul_rn(silu(gate), up); }
 
-  // Four results of the block's 64; gates and ups are 16 outputs apart.
+  // Four of the block's results; gates and ups are 16 outputs apart.
   DELTAD_DEVICE void store_gated(int32_t row, int32_t quad) const {
     const int32_t gate = quad / 4 * 8 + quad % 4;
     if (!in_bounds(first_output_ + 4 * gate < p_.outputs)) return;

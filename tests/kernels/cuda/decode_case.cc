@@ -135,6 +135,15 @@ int32_t DecodeCase::add_variant(const WeightShape& shape, int32_t levels, double
   return static_cast<int32_t>(variants_.size()) - 1;
 }
 
+void DecodeCase::scale_alpha(int32_t slot, size_t part, float factor) {
+  for (Level& level : variants_[static_cast<size_t>(slot)].levels) {
+    for (size_t r = 0; r < level.alpha[part].size(); ++r) {
+      level.alpha[part][r] *= factor;
+      level.device_alpha->data()[shape_.output_of(part, static_cast<int32_t>(r))] *= factor;
+    }
+  }
+}
+
 std::vector<float> DecodeCase::random_rows(int32_t m) {
   std::normal_distribution<float> normal;
   std::vector<float> x;

@@ -36,6 +36,8 @@ class DecodeCase {
   int32_t add_variant(int32_t levels, double alpha, bool one_alpha = false) {
     return add_variant(shape_, levels, alpha, one_alpha);
   }
+  // Makes the α of one part of a variant so many times as large.
+  void scale_alpha(int32_t slot, size_t part, float factor);
   // A variant with a weight instead of the base's: of a weight of one part, `rows` rows; of
   // several, with those parts replaced that `replaced` says, the others being the base's. With
   // signs on top.

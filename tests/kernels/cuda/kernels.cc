@@ -33,6 +33,8 @@
   K(deltad_linear_prefill_signs1, LinearPrefillParams, 128)                 \
   K(deltad_linear_prefill_signs2, LinearPrefillParams, 128)                 \
   K(deltad_linear_prefill_signs4, LinearPrefillParams, 128)                 \
+  K(deltad_linear_prefill_o192, LinearPrefillParams, 384)                   \
+  K(deltad_linear_prefill_o192_signs1, LinearPrefillParams, 384)            \
   K(deltad_linear_prefill_r128, LinearPrefillParams, 256)                   \
   K(deltad_linear_prefill_r128_signs1, LinearPrefillParams, 256)            \
   K(deltad_linear_prefill_r128_signs2, LinearPrefillParams, 256)            \

@@ -19,7 +19,7 @@ using emulator::Options;
 using emulator::Order;
 
 std::string family_name(PrefillFamily family) {
-  constexpr const char* names[] = {"mma", "wgmma128", "wgmma256"};
+  constexpr const char* names[] = {"mma", "wgmma128", "wgmma256", "wgmma192"};
   return names[static_cast<size_t>(family)];
 }
 
@@ -32,11 +32,11 @@ constexpr size_t kStep = kShares;
 class LinearPrefillShare : public testing::TestWithParam<size_t> {};
 INSTANTIATE_TEST_SUITE_P(Shares, LinearPrefillShare, testing::Range(size_t{0}, kShares));
 
-// mma and both kinds of wgmma take turns.
+// mma and all kinds of wgmma take turns.
 TEST_P(LinearPrefillShare, EqualsTheOracle) {
   const std::vector<Choice> choices = pairwise(3);
   for (size_t i = GetParam(); i < choices.size(); i += kStep) {
-    const auto family = static_cast<PrefillFamily>(i / kShares % 3);
+    const auto family = static_cast<PrefillFamily>(i / kShares % 4);
     SCOPED_TRACE(family_name(family) + ", choice " + std::to_string(i) + ": " +
                  testing::PrintToString(choices[i]));
     expect_prefill_choice(choices[i], family, static_cast<uint32_t>(i));
@@ -92,14 +92,22 @@ TEST_P(LinearPrefill, RowsAreTheSameBitsForEveryNumberAndNeighbour) {
   }
 }
 
-TEST(LinearPrefillRows, AreTheSameBitsInTilesOf128And256) {
-  Middle m;
-  const std::vector<float> x = m.c.weight().random_rows(180);
-  const std::vector<RowGroup> groups = {{0, 20, -1}, {20, 180, m.a}};
+// Outputs 64 … 127 are multiplied apart: half of a block of 128, a third of one of 192.
+TEST(LinearPrefillRows, AreTheSameBitsInTilesOfEverySize) {
+  PrefillCase c({{64, 64, 72}, 360});
+  const int32_t v = c.weight().add_variant(1, 1e-3);
+  c.weight().scale_alpha(v, 1, 0.01f);
+  ASSERT_EQ(c.apart(v), (std::vector<uint8_t>{0, 1, 0, 0}));
+  const std::vector<float> x = c.weight().random_rows(180);
+  const std::vector<RowGroup> groups = {{0, 20, -1}, {20, 180, v}};
   const auto run = [&](PrefillFamily family) {
-    return m.c.run(x, groups, prefill_kernel(family, 2)).out;
+    const DecodeCase::Run run = c.run(x, groups, prefill_kernel(family, 1));
+    EXPECT_TRUE(run.report.ok()) << run.report.text();
+    return run.out;
   };
-  EXPECT_EQ(run(PrefillFamily::kWgmma128), run(PrefillFamily::kWgmma256));
+  const std::vector<float> out = run(PrefillFamily::kWgmma128);
+  EXPECT_EQ(run(PrefillFamily::kWgmma256), out);
+  EXPECT_EQ(run(PrefillFamily::kWgmma192), out);
 }
 
 TEST_P(LinearPrefill, RowsAreTheSameBitsInEveryOrderOfThreadsAndBlocks) {
@@ -136,6 +144,19 @@ TEST_P(LinearPrefill, AddsTheResidual) {
 TEST_P(LinearPrefill, KeepsTheDelta) {
   for (const DeltaBound& at : kPrefillDeltaBounds) {
     EXPECT_LE(prefill_delta_error(GetParam(), at.alpha), at.bound) << "alpha " << at.alpha;
+  }
+}
+
+// Parts one after the other, and such as take turns within a warp's outputs: one with an α of 10 %
+// of mean |W|, which fp16 keeps, one with a hundredth of it, of which it would lose 29 %. The mean
+// of both says that nothing is lost.
+TEST_P(LinearPrefill, KeepsTheDeltaOfEveryPart) {
+  for (const bool interleaved : {false, true}) {
+    PrefillCase c({{64, 64}, 512, interleaved}, 5);
+    const int32_t v = c.weight().add_variant(1, 2e-3);
+    c.weight().scale_alpha(v, 1, 0.01f);
+    EXPECT_EQ(c.apart(v), (std::vector<uint8_t>{interleaved, 1}));
+    for (const double error : prefill_part_errors(c, v, kernel(1))) EXPECT_LE(error, 0.05);
   }
 }
 
@@ -227,6 +248,14 @@ TEST(LinearPrefillKernels, AreChosenByTheTurnsOfBlocks) {
     return linear_prefill_kernel(kLinearPrefillHopperKernels, groups, outputs, levels, 132)
         .tile_rows;
   };
+  const auto outputs = [](int32_t outputs, int32_t levels, int32_t rows) {
+    return linear_prefill_kernel(kLinearPrefillHopperKernels, std::vector<RowGroup>{{0, rows, 0}},
+                                 outputs, levels, 132)
+        .outputs;
+  };
+  EXPECT_EQ(outputs(6144, 1, 512), 192);           // 128 blocks of 192 × 128, not 96 of 128 × 256
+  EXPECT_EQ(outputs(6144, 2, 512), 128);           // signs of two levels would be made too often
+  EXPECT_EQ(outputs(6144, 1, 2048), 128);          // no sooner done, and more read from L2
   EXPECT_EQ(rows(4096, 1, {{0, 512, 0}}), 128);    // 128 blocks, not 64
   EXPECT_EQ(rows(28672, 1, {{0, 512, 0}}), 128);   // 7 turns of 128 rows, not 4 of 256
   EXPECT_EQ(rows(28672, 1, {{0, 2048, 0}}), 256);  // the same either way

@@ -34,27 +34,31 @@ double rounded_to_f16(double v) {
 
 PrefillCase::PrefillCase(WeightShape shape, uint32_t seed, Launcher launcher)
     : weight_(std::move(shape), seed, launcher), launcher_(std::move(launcher)) {
-  const DeviceBuffer<uint32_t> counts("counts", std::vector<uint32_t>(256, 0), Access::kWrite);
-  const WeightRangeParams p = {weight_.tiles().data(), counts.data(),
-                               base_tiles_size(weight_.shape().outputs(), weight_.shape().columns)};
-  Launch shape_of = weight_range_launch(p);
-  shape_of.grid.x = 2;  // as few as must share the counts
-  const Report report = launch(launcher_, kWeightRangeKernel, shape_of, p, {});
+  const int32_t outputs = weight_.shape().outputs();
+  counts_.resize(static_cast<size_t>(outputs / 16));
+  const DeviceBuffer<uint32_t> counts("counts", counts_.size() * 256, Access::kWrite);
+  const WeightRangeParams p = {weight_.tiles().data(), counts.data(), outputs,
+                               weight_.shape().columns};
+  const Report report = launch(launcher_, kWeightRangeKernel, weight_range_launch(p), p, {});
   EXPECT_TRUE(report.ok()) << report.text();
-  std::array<uint32_t, 256> values;
-  std::copy_n(counts.data(), 256, values.begin());
-  range_ = weight_range(values);
+  for (size_t i = 0; i < counts_.size(); ++i) {
+    std::copy_n(counts.data() + 256 * i, 256, counts_[i].begin());
+  }
+  range_ = weight_range(counts_);
 }
 
-bool PrefillCase::apart(int32_t slot) const {
-  const SignSlot own = slot < 0 ? SignSlot{} : weight_.slots()[static_cast<size_t>(slot)];
-  if (own.signs[0] == nullptr) return false;
-  double sum = 0, count = 0;
-  for (int32_t o = 0; o < weight_.shape().outputs(); ++o) {
-    sum += own.alpha[0][o];
-    count += own.alpha[0][o] != 0;  // not the padding
+std::vector<uint8_t> PrefillCase::apart(int32_t slot) const {
+  const WeightShape& shape = weight_.shape();
+  std::vector<FusedPart> parts;
+  for (size_t p = 0; p < shape.part_rows.size(); ++p) {
+    parts.push_back({shape.place(p), shape.part_rows[p]});
   }
-  return prefill_apart(range_, static_cast<float>(sum / count));
+  std::vector<const float*> alpha;
+  const SignSlot own = slot < 0 ? SignSlot{} : weight_.slots()[static_cast<size_t>(slot)];
+  for (size_t l = 0; l < kMaxSignLevels && own.signs[l] != nullptr; ++l) {
+    alpha.push_back(own.alpha[l]);
+  }
+  return prefill_apart(counts_, range_, shape.columns, parts, alpha);
 }
 
 DecodeCase::Run PrefillCase::run(const std::vector<float>& x, const std::vector<RowGroup>& groups,
@@ -75,11 +79,12 @@ DecodeCase::Run PrefillCase::run(const std::vector<float>& x, const std::vector<
                                              Access::kFresh);
   const DeviceBuffer<SignSlot> slots("slots", weight_.slots(), Access::kFresh);
 
-  std::vector<int32_t> apart_values;
+  std::vector<uint8_t> apart_values;
   for (size_t v = 0; v < slots.size(); ++v) {
-    apart_values.push_back(apart(static_cast<int32_t>(v)) ? 1 : 0);
+    const std::vector<uint8_t> own = apart(static_cast<int32_t>(v));
+    apart_values.insert(apart_values.end(), own.begin(), own.end());
   }
-  const DeviceBuffer<int32_t> apart_buffer("apart", apart_values, Access::kFresh);
+  const DeviceBuffer<uint8_t> apart_buffer("apart", apart_values, Access::kFresh);
 
   const int32_t packed_rows = prefill_packed_rows(m, group_count);
   DeviceBuffer<uint4> packed("packed rows",
@@ -133,9 +138,14 @@ const PrefillCase::Rounding& PrefillCase::rounding(int32_t slot) {
   const int32_t outputs = weight_.shape().outputs(), columns = weight_.shape().columns;
   const int32_t chunks = chunks_of(columns), s = range_.exponent;
   const SignSlot own = slot < 0 ? SignSlot{} : weight_.slots()[static_cast<size_t>(slot)];
-  const bool by_itself = apart(slot);
+  const std::vector<uint8_t> by_itself = apart(slot);
   Rounding& r = roundings_[slot];
   for (int32_t o = 0; o < outputs; ++o) {
+    // By mma, both halves of a block's outputs are multiplied apart if one is.
+    const auto half = static_cast<size_t>(o / kApartOutputs);
+    const bool other_apart = (half ^ 1) < by_itself.size() && by_itself[half ^ 1] != 0;
+    const bool may_be_apart = by_itself[half] != 0 || other_apart;
+    const bool must_be_apart = by_itself[half] != 0;
     for (int32_t c = 0; c < columns; ++c) {
       // linear_tiles.h: the lane's element of the step; the sign's bit of its lane's word.
       const int32_t chunk = o / 8 * chunks + c / kChunk, k = c % kChunk;
@@ -155,11 +165,18 @@ const PrefillCase::Rounding& PrefillCase::rounding(int32_t slot) {
       // Where fp16 is subnormal, W's last digit is eight times as large.
       const double scaled = rounded_to_f16(std::ldexp(w, s));
       const double lost = std::abs(scaled) < 0x1p-14 ? 0x1p-22 : 0;
-      const double half = by_itself ? scaled + delta : rounded_to_f16(scaled + delta);
-      r.size.push_back(
-          static_cast<float>(by_itself ? std::abs(w) + std::abs(exact - w) : std::abs(exact)));
-      r.residue.push_back(
-          static_cast<float>(std::abs(exact - std::ldexp(half, -s)) + std::ldexp(lost, -s)));
+      double size = 0, residue = 0;
+      if (may_be_apart) {
+        size = std::abs(w) + std::abs(exact - w);
+        residue = std::abs(exact - std::ldexp(scaled + delta, -s));
+      }
+      if (!must_be_apart) {
+        size = std::max(size, std::abs(exact));
+        const double sum = rounded_to_f16(scaled + delta);
+        residue = std::max(residue, std::abs(exact - std::ldexp(sum, -s)));
+      }
+      r.size.push_back(static_cast<float>(size));
+      r.residue.push_back(static_cast<float>(residue + std::ldexp(lost, -s)));
     }
   }
   return r;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/cuda/linear_prefill.h"
+#include "kernels/cuda/linear_prefill_apart.h"
 #include "kernels/cuda/linear_prefill_range.h"
 #include "tests/kernels/cuda/decode_case.h"
 
@@ -19,8 +20,8 @@ class PrefillCase {
 
   DecodeCase& weight() { return weight_; }
   const WeightRange& range() const { return range_; }
-  // Whether the slot's signs are multiplied apart from W.
-  bool apart(int32_t slot) const;
+  // The slot's entries of LinearPrefillParams::apart.
+  std::vector<uint8_t> apart(int32_t slot) const;
 
   struct Call {
     LinearPrefillEpilogue epilogue = LinearPrefillEpilogue::kStore;
@@ -47,6 +48,7 @@ class PrefillCase {
 
   DecodeCase weight_;
   const Launcher launcher_;
+  std::vector<ExponentCounts> counts_;
   WeightRange range_;
   std::map<int32_t, Rounding> roundings_;  // by slot
 };

@@ -16,6 +16,10 @@ constexpr int32_t kRowsList[] = {1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 6
 
 LinearPrefillKernel prefill_kernel(PrefillFamily family, int32_t levels) {
   std::span<const LinearPrefillKernel> all = kLinearPrefillKernels;
+  if (family == PrefillFamily::kWgmma192) {
+    all = std::span(kLinearPrefillHopperKernels).subspan(4, levels > 1 ? 0 : 2);
+    if (all.empty()) family = PrefillFamily::kWgmma128;
+  }
   if (family == PrefillFamily::kWgmma128) all = std::span(kLinearPrefillHopperKernels).last(4);
   if (family == PrefillFamily::kWgmma256) all = std::span(kLinearPrefillHopperKernels).first(4);
   for (const LinearPrefillKernel& kernel : all) {
@@ -34,7 +38,7 @@ void expect_prefill_choice(const Choice& choice, PrefillFamily family, uint32_t 
   if (shape.columns > 2048) {
     m = std::min(m, 33);
     variants = std::min(variants, 1);
-    if (family == PrefillFamily::kWgmma256) family = PrefillFamily::kWgmma128;
+    if (family != PrefillFamily::kMma) family = PrefillFamily::kWgmma128;
   }
   PrefillCase c(shape, seed, launcher);
   DecodeCase& weight = c.weight();
@@ -56,27 +60,37 @@ void expect_prefill_choice(const Choice& choice, PrefillFamily family, uint32_t 
   expect_oracle(c, x, groups, call, run.out);
 }
 
-double prefill_delta_error(PrefillFamily family, double alpha, int32_t levels,
-                           const Launcher& launcher) {
+std::vector<double> prefill_part_errors(PrefillCase& c, int32_t slot,
+                                        const LinearPrefillKernel& kernel) {
   constexpr int32_t kRowCount = 4;
-  PrefillCase c({{64}, 1024}, 5, launcher);
-  const int32_t v = c.weight().add_variant(levels, 0.02 * alpha);
+  const WeightShape& shape = c.weight().shape();
   const std::vector<float> x = c.weight().random_rows(kRowCount);
-  const LinearPrefillKernel kernel = prefill_kernel(family, levels);
   const DecodeCase::Run base = c.run(x, {{0, kRowCount, -1}}, kernel);
-  const DecodeCase::Run with = c.run(x, {{0, kRowCount, v}}, kernel);
+  const DecodeCase::Run with = c.run(x, {{0, kRowCount, slot}}, kernel);
   EXPECT_TRUE(with.report.ok()) << with.report.text();
-  double error = 0, size = 0;
+  std::vector<double> error(shape.part_rows.size()), size(shape.part_rows.size());
   for (int32_t row = 0; row < kRowCount; ++row) {
-    const auto want = c.weight().expected(x.data() + static_cast<ptrdiff_t>(row) * 1024, v);
-    for (int32_t o = 0; o < 64; ++o) {
-      const auto at = static_cast<size_t>(row * 64 + o), output = static_cast<size_t>(o);
-      const double delta = double{with.out[at]} - double{base.out[at]};
-      error += (delta - want.delta[output]) * (delta - want.delta[output]);
-      size += want.delta[output] * want.delta[output];
+    const auto want =
+        c.weight().expected(x.data() + static_cast<ptrdiff_t>(row) * shape.columns, slot);
+    for (size_t p = 0; p < error.size(); ++p) {
+      for (int32_t r = 0; r < shape.part_rows[p]; ++r) {
+        const auto output = static_cast<size_t>(shape.output_of(p, r));
+        const size_t at = static_cast<size_t>(row * shape.outputs()) + output;
+        const double delta = double{with.out[at]} - double{base.out[at]};
+        error[p] += (delta - want.delta[output]) * (delta - want.delta[output]);
+        size[p] += want.delta[output] * want.delta[output];
+      }
     }
   }
-  return std::sqrt(error / size);
+  for (size_t p = 0; p < error.size(); ++p) error[p] = std::sqrt(error[p] / size[p]);
+  return error;
+}
+
+double prefill_delta_error(PrefillFamily family, double alpha, int32_t levels,
+                           const Launcher& launcher) {
+  PrefillCase c({{64}, 1024}, 5, launcher);
+  const int32_t v = c.weight().add_variant(levels, 0.02 * alpha);
+  return prefill_part_errors(c, v, prefill_kernel(family, levels))[0];
 }
 
 }  // namespace deltad::cuda

@@ -10,20 +10,25 @@
 
 namespace deltad::cuda {
 
-enum class PrefillFamily : uint8_t { kMma, kWgmma128, kWgmma256 };
-// The family's kernel for so many levels.
+// By mma; by wgmma, 128 rows, 256 rows, and 128 rows of 192 outputs.
+enum class PrefillFamily : uint8_t { kMma, kWgmma128, kWgmma256, kWgmma192 };
+// The family's kernel for so many levels; of the last, which has one at most, wgmma128's.
 LinearPrefillKernel prefill_kernel(PrefillFamily family, int32_t levels);
 
 // Runs the choice's batch and compares it with the oracle.
 void expect_prefill_choice(const Choice& choice, PrefillFamily family, uint32_t seed,
                            const Launcher& launcher = &emulate);
 
-// ‖(y − Wx) − αSx‖ over ‖αSx‖ for one variant whose α is so much of mean |W|. Each level's α is a
+// ‖(y − Wx) − αSx‖ over ‖αSx‖ of each part of the weight, for a variant without padding.
+std::vector<double> prefill_part_errors(PrefillCase& c, int32_t slot,
+                                        const LinearPrefillKernel& kernel);
+// The same for one variant whose α is so much of mean |W|. Each level's α is a
 // third of the one's before: of four, the last is 3.5 % of the norm.
 double prefill_delta_error(PrefillFamily family, double alpha, int32_t levels = 1,
                            const Launcher& launcher = &emulate);
-// What the path owes is 5 % at α = 1 % of mean |W|; what is reached, there and below. Under 0.6 % W
-// and α·S are multiplied apart, and what is left is the rounding of their common sum in fp32.
+// What the path owes is 5 % at α = 1 % of mean |W|; what is reached, there and below. At 0.5 % and
+// below W and α·S are multiplied apart, and what is left is the rounding of their common sum in
+// fp32.
 struct DeltaBound {
   double alpha, bound;
 };

@@ -1,0 +1,118 @@
+// For which outputs of a weight the prefill kernels multiply a variant's signs apart from W. Plain
+// C++, once for each weight of a variant, at load.
+//
+// fp16 has 11 digits for W + δ, where δ = ±α of each level: of δ it keeps what is a multiple of the
+// last digit at W's size. So what is lost depends on W's exponent alone, and the share of a part
+// that its outputs lose is, for signs that W knows nothing of,
+//
+//    lost² = Σ over weights, mean over signs of (δ − δ rounded)²  /  Σ over weights, mean of δ²
+//
+// 2.6 % where α is 1 % of mean |W|, and the more the smaller α is. Multiplied apart, α keeps its
+// own digits, and the tensor cores work twice as long for these outputs.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/cuda/linear_prefill.h"
+#include "kernels/cuda/linear_prefill_range.h"
+
+namespace deltad::cuda {
+
+// The 5 % rule (DESIGN §5), kept for each part of a fused weight.
+constexpr double kPrefillMostLost = 0.05;
+
+// A part of a fused weight: where its rows are among the outputs.
+struct FusedPart {
+  TileRows at;
+  int32_t rows;
+};
+
+// δ² of an output's weights: what fp16 would lose of it, and all of it.
+struct PrefillLoss {
+  double lost = 0, all = 0;
+
+  PrefillLoss& operator+=(const PrefillLoss& other) {
+    lost += other.lost;
+    all += other.all;
+    return *this;
+  }
+  double share() const { return all > 0 ? std::sqrt(lost / all) : 0; }
+};
+
+// Weights of an output with the same last digit of fp16.
+struct DigitCount {
+  double digit, weights;
+};
+
+// counts: of `rows` outputs, which are taken to be alike.
+inline std::vector<DigitCount> prefill_digits(const ExponentCounts& counts, int32_t rows,
+                                              const WeightRange& range) {
+  std::vector<DigitCount> digits;
+  for (int32_t e = 0; e < 255; ++e) {
+    const uint32_t count = counts[static_cast<size_t>(e)];
+    if (count == 0) continue;
+    // fp16's normal numbers of W · 2^exponent begin at 2^-14, and have ten digits after the first.
+    const int32_t scaled = std::max(e - 127 + range.exponent, -14);
+    digits.push_back(
+        {std::ldexp(1.0, scaled - 10 - range.exponent), static_cast<double>(count) / rows});
+  }
+  return digits;
+}
+
+// Of an output of so many columns with these α, one a level.
+inline PrefillLoss prefill_loss(std::span<const DigitCount> digits, int32_t columns,
+                                std::span<const float> alpha) {
+  PrefillLoss loss;
+  const size_t choices = size_t{1} << (alpha.size() - 1);  // of signs; the opposite lose as much
+  const double share = 1.0 / static_cast<double>(choices);
+  for (size_t choice = 0; choice < choices; ++choice) {
+    double delta = double{alpha[0]};
+    for (size_t l = 1; l < alpha.size(); ++l) {
+      delta += (choice >> (l - 1) & 1) != 0 ? -double{alpha[l]} : double{alpha[l]};
+    }
+    loss.all += share * columns * delta * delta;
+    for (const DigitCount& d : digits) {
+      const double lost = delta - std::nearbyint(delta / d.digit) * d.digit;
+      loss.lost += share * d.weights * lost * lost;
+    }
+  }
+  return loss;
+}
+
+// An entry for each kApartOutputs outputs: 1 if a part that has rows there loses more than the rule
+// allows, a part being judged as a whole. alpha: of each level, [outputs].
+inline std::vector<uint8_t> prefill_apart(std::span<const ExponentCounts> counts,
+                                          const WeightRange& range, int32_t columns,
+                                          std::span<const FusedPart> parts,
+                                          std::span<const float* const> alpha) {
+  constexpr int32_t kTile = 16;  // outputs of one part, counted together
+  const auto outputs = static_cast<int32_t>(counts.size()) * kTile;
+  std::vector<uint8_t> apart(static_cast<size_t>((outputs + kApartOutputs - 1) / kApartOutputs), 0);
+  if (alpha.empty()) return apart;
+  std::vector<float> own(alpha.size());
+  for (const FusedPart& part : parts) {
+    const int32_t tiles = (part.rows + kTile - 1) / kTile;
+    const auto output_of = [&](int32_t t) { return (part.at.first + t * part.at.step) * kTile; };
+    PrefillLoss loss;
+    for (int32_t t = 0; t < tiles; ++t) {
+      const int32_t rows = std::min(part.rows - t * kTile, kTile), first = output_of(t);
+      const auto digits = prefill_digits(counts[static_cast<size_t>(first / kTile)], rows, range);
+      for (int32_t output = first; output < first + rows; ++output) {
+        for (size_t l = 0; l < own.size(); ++l) own[l] = alpha[l][output];
+        loss += prefill_loss(digits, columns, own);
+      }
+    }
+    if (loss.share() <= kPrefillMostLost) continue;
+    for (int32_t t = 0; t < tiles; ++t) {
+      apart[static_cast<size_t>(output_of(t) / kApartOutputs)] = 1;
+    }
+  }
+  return apart;
+}
+
+}  // namespace deltad::cuda
