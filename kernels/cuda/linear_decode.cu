@@ -61,6 +61,7 @@ DELTAD_DEVICE void linear_decode(const LinearParams& p) {
   constexpr int kHalf = Of::kRing / 2 - 1;
   if (p.dense == nullptr) {
     for (int i = 0; i < kHalf; ++i) stream.start(i, true);
+    stream.prefetch(block, kHalf);
   }
   wait_for_previous_kernel();
   RowBits<kLevels> bits{};

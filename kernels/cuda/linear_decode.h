@@ -86,6 +86,8 @@ constexpr bool linear_two_blocks(int32_t block_rows, int32_t levels) {
 constexpr int32_t linear_ring(int32_t block_rows, int32_t levels) {
   return linear_two_blocks(block_rows, levels) ? kChunkSteps : 2 * kChunkSteps;
 }
+// Chunks of a warp's base tiles that the L2 cache is asked for before the kernel before has ended.
+constexpr int32_t kLinearPrefetch = 3;
 // Pieces of signs in their ring, of 8 bytes a lane.
 constexpr int32_t kLinearSignRing = 16;  // a power of two
 // Stages of activations: one in use, one under way.

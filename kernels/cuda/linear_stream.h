@@ -24,6 +24,18 @@ class BaseStream {
         ring_(block.ring + block.thread),
         active_(block.active) {}
 
+  // Before the kernel before has ended: the L2 cache is to have what comes after the first `begun`
+  // pieces of the ring.
+  DELTAD_DEVICE void prefetch(const Block<kRows, kLevels>& block, int32_t begun) const {
+    if (!active_ || block.lane != 0) return;
+    prefetch_l2(from_ + begun * 32, static_cast<uint32_t>(kChunkUnits - begun * 32) * 16);
+    DELTAD_UNROLL
+    for (int32_t i = 1; i < kLinearPrefetch; ++i) {
+      if (!in_bounds(block.chunk0 + i < block.chunk1)) return;
+      prefetch_l2(from_ + i * kChunkUnits, kChunkUnits * 16);
+    }
+  }
+
   // Before the first chunk: piece i of those that set out at once, `there` being if its chunk is.
   DELTAD_DEVICE void start(int32_t i, bool there) {
     if (active_ && there) cp_async_16(ring_ + i * kSlot, from_ + i * 32);

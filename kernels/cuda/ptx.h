@@ -92,6 +92,13 @@ DELTAD_DEVICE void cp_async_bulk(void* to, const void* from, uint32_t bytes, uin
       "l"(from), "r"(bytes), "r"(shared_address(barrier))
       : "memory");
 }
+// Asks for bytes to come into the L2 cache, a multiple of 16 (sm_90 and later; elsewhere it does
+// nothing).
+DELTAD_DEVICE void prefetch_l2([[maybe_unused]] const void* from, [[maybe_unused]] uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes));
+#endif
+}
 // Shows this thread's stores to shared memory (an mbarrier's init, operands of wgmma) to the copy
 // engine and the tensor cores; with a barrier after it, all threads' that did so.
 DELTAD_DEVICE void fence_proxy_async() {

@@ -51,5 +51,6 @@ inline const char* const kOneLevel = "variants/llama/llama-matrix-1.delta.safete
 inline const char* const kTwoLevels = "variants/llama/llama-row-2.delta.safetensors";
 inline const char* const kDense = "variants/llama_vocab/llama_vocab-row-1.delta.safetensors";
 inline const char* const kLowRank = "lora/plain";
+inline const char* const kLowRankSome = "lora/regex";  // q, v and down of layers 0 and 2
 
 }  // namespace deltad::testing

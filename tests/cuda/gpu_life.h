@@ -54,6 +54,9 @@ class GpuLife {
     return {};
   }
   void leave(size_t slot) { variants_[slot] = nullptr; }
+  // Whether steps have rows of the variants that are there, or the base's alone.
+  void batch_variants(bool yes) { batches_variants_ = yes; }
+  const ModelConfig& config() const { return base_->config(); }
   // Rows at positions [first, first + count) of each sequence: the base's and the variants'.
   Status prompt(int32_t first, int32_t count, bool logits) {
     return step(first, count, false, logits);
@@ -70,7 +73,7 @@ class GpuLife {
     std::vector<const VariantWeights*> slots;
     for (int32_t s = 0; s < 3; ++s) {
       const VariantRef variant = s == 0 ? nullptr : variants_[static_cast<size_t>(s - 1)];
-      if (s > 0 && !variant) continue;
+      if (s > 0 && (!variant || !batches_variants_)) continue;
       const auto row = static_cast<int32_t>(batch.ids.size());
       if (s > 0) slots.push_back(variant->weights.get());
       batch.groups.push_back({row, row + count, static_cast<int32_t>(slots.size()) - 1});
@@ -91,6 +94,7 @@ class GpuLife {
   Buffer kv_;
   KvView view_{};
   std::vector<VariantRef> variants_;
+  bool batches_variants_ = true;
   std::vector<float> logits_;
 };
 

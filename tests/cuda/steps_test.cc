@@ -11,11 +11,7 @@ namespace {
 
 using CudaSteps = EmulatedGpuTest;
 
-int64_t launches() {
-  const auto calls = emulated_gpu::calls();
-  return std::count_if(calls.begin(), calls.end(),
-                       [](const auto& call) { return call.name == "cudaLaunchKernelExC"; });
-}
+int64_t launches() { return static_cast<int64_t>(emulated_gpu::launches().size()); }
 
 TEST_F(CudaSteps, OfGeneratedRowsThatAreAlikeAreGraphs) {
   GpuLife life;

@@ -4,10 +4,10 @@
   predict.py spills BUILD/cuda              fails if a kernel spills registers
   predict.py table BUILD/cuda --nvdisasm X  a table of every kernel: registers, shared memory, occupancy, and how long each pipe
                                             is busy with one turn of the hot loop, all of its branches taken;
-                                            then how far the decode kernel is bound by device memory, and how busy the
-                                            prefill kernels keep the tensor cores
-  predict.py check BUILD/cuda FILE --nvdisasm X  fails if FILE does not hold those tables, or the decode kernel
-                                                 falls short of what it owes (decode.py)
+                                            then how far the decode kernel is bound by device memory, what variants add to a
+                                            layer, and how busy the prefill kernels keep the tensor cores
+  predict.py check BUILD/cuda FILE --nvdisasm X  fails if FILE does not end with just those tables, if they fall short of
+                                                 what is owed (targets.py), or if a kernel spills
 """
 import argparse
 import pathlib
@@ -18,6 +18,7 @@ import decode
 import prefill
 import resources
 import sass
+import targets
 
 COLUMNS = ("issue", "tensor", "alu", "fma", "double", "special", "memory", "uniform", "branch")
 
@@ -51,11 +52,17 @@ def table(folder, nvdisasm):
         if cubin not in disassembled:
             disassembled[cubin] = {k.name: k for k in sass.disassemble(nvdisasm, cubin)}
         lines.append("| " + " | ".join(map(str, row(folder, r, disassembled[cubin]))) + " |")
-    hopper = disassembled[pathlib.Path(folder) / "sm_90a" / "linear_decode.cubin"]
+    generated = {**disassembled[pathlib.Path(folder) / "sm_90a/linear_decode.cubin"],
+                 **disassembled[pathlib.Path(folder) / "sm_90a/sign_planes.cubin"]}
     prompts = [list(disassembled[pathlib.Path(folder) / file].values())
                for file in ("sm_90a/linear_prefill_sm_90a.cubin", "sm_80/linear_prefill.cubin")]
-    tables = "\n".join(lines) + "\n\n" + decode.table(hopper) + "\n\n" + prefill.table(*prompts)
-    return tables, decode.shortfalls(hopper)
+    return "\n".join(lines) + "\n\n" + decode.table(generated) + "\n\n" + prefill.table(*prompts)
+
+
+def tell(problems):
+    for problem in problems:
+        print(problem)
+    return 1 if problems else 0
 
 
 def main():
@@ -66,23 +73,14 @@ def main():
     parser.add_argument("--nvdisasm", default="nvdisasm")
     args = parser.parse_args()
     if args.command == "spills":
-        spills = [r for r in resources.read(args.folder) if r.spilled]
-        for r in spills:
-            print(f"{r.kernel} for {r.arch} spills: {r.spilled} bytes stored and loaded, {r.registers} registers")
-        return 1 if spills else 0
-    text, shortfalls = table(args.folder, args.nvdisasm)
+        return tell(targets.spills(resources.read(args.folder)))
+    text = table(args.folder, args.nvdisasm)
     if args.command == "table":
         print(text)
         return 0
     if args.file is None:
         parser.error("check needs the file that holds the table")
-    held = pathlib.Path(args.file).read_text()
-    missing = [line for line in text.splitlines() if line not in held]
-    for line in missing:
-        print(f"not in {args.file}: {line}")
-    for shortfall in shortfalls:
-        print(shortfall)
-    return 1 if missing or shortfalls else 0
+    return tell(targets.problems(pathlib.Path(args.file).read_text(), text, resources.read(args.folder)))
 
 
 if __name__ == "__main__":

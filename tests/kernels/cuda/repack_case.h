@@ -109,15 +109,17 @@ struct RepackSignsCase : RepackCase {
 };
 
 struct SignPlanesCase {
-  static constexpr int32_t kRows = 3, kColumns = 301;
+  // Two blocks' columns.
+  static constexpr int32_t kRows = 3, kColumns = 2101, kStride = 2104;
 
   // Normal, with an outlier, all zero.
   SignPlanesCase() {
     std::mt19937 random(3);
     std::normal_distribution<float> normal;
     for (int32_t row = 0; row < kRows; ++row) {
-      for (int32_t c = 0; c < kColumns; ++c) {
-        const float v = row == 2 ? 0 : normal(random) * (row == 1 && c == 300 ? 90.0f : 1.0f);
+      for (int32_t c = 0; c < kStride; ++c) {
+        const bool zero = row == 2 || c >= kColumns;
+        const float v = zero ? 0 : normal(random) * (row == 1 && c == 2100 ? 90.0f : 1.0f);
         x.push_back(f32_to_bf16(v));
       }
     }
@@ -139,7 +141,7 @@ struct SignPlanesCase {
     const emulator::DeviceBuffer<float> scale("scale", kRows, Access::kWrite);
     const emulator::DeviceBuffer<int32_t> sum("sum", kRows, Access::kWrite);
     const SignPlanesParams p = {from.data(), planes.data(), scale.data(), sum.data(),
-                                kColumns,    kRows,         kColumns};
+                                kStride,     kRows,         kColumns};
     launch(kSignPlanesKernel, sign_planes_launch(p), p);
     return {planes.values(), scale.values(), sum.values()};
   }
@@ -148,7 +150,7 @@ struct SignPlanesCase {
     const int32_t chunks = chunks_of(kColumns);
     for (int32_t row = 0; row < kRows; ++row) {
       const auto at = [&](int32_t c) {
-        return double{bf16_to_f32(x[static_cast<size_t>(row * kColumns + c)])};
+        return double{bf16_to_f32(x[static_cast<size_t>(row * kStride + c)])};
       };
       double largest = 0;
       for (int32_t c = 0; c < kColumns; ++c) largest = std::max(largest, std::abs(at(c)));

@@ -61,6 +61,8 @@ uint64_t descriptor_of(WgmmaSwizzle swizzle, Shared<uint4> b, int32_t step) {
   return 0;
 }
 
+// kInTurn: A of the second step goes where that of the first was.
+template <bool kInTurn>
 void product_kernel(Product p) {
   const Shared<uint4> b = dynamic_shared<uint4>();
   const auto thread = static_cast<int32_t>(threadIdx.x), lane = thread % 32, warp = thread / 32;
@@ -73,17 +75,23 @@ void product_kernel(Product p) {
   __syncthreads();
   float d[kN / 2] = {};
   uint32_t a[2][4];
-  for (int32_t step = 0; step < 2; ++step) {
+  const auto load_a = [&](int32_t step, uint32_t(&to)[4]) {
     for (int32_t i = 0; i < 4; ++i) {
       const int32_t row = 16 * warp + lane / 4 + 8 * (i % 2);
       const int32_t k = 16 * step + 2 * (lane % 4) + 8 * (i / 2);
-      a[step][i] = load_global(reinterpret_cast<const uint32_t*>(p.a + row * kK + k));
+      to[i] = load_global(reinterpret_cast<const uint32_t*>(p.a + row * kK + k));
     }
-  }
+  };
+  load_a(0, a[0]);
+  if (!kInTurn) load_a(1, a[1]);
   wgmma_fence();
   for (int32_t step = 0; step < 2; ++step) {
-    wgmma_m64n128k16_f16(d, a[step], descriptor_of(p.swizzle, b, step));
+    wgmma_m64n128k16_f16(d, a[kInTurn ? 0 : step], descriptor_of(p.swizzle, b, step));
     wgmma_commit();
+    if (!kInTurn || step > 0) continue;
+    wgmma_wait<0>();
+    load_a(1, a[0]);
+    wgmma_fence();
   }
   wgmma_wait<0>();
   for (int32_t i = 0; i < kN / 2; ++i) {
@@ -107,14 +115,15 @@ struct Matrices {
     for (int i = 0; i < 64 * kK; ++i) a.push_back(static_cast<int>(random() % 16) - 8);
     for (int i = 0; i < kN * kK; ++i) b.push_back(static_cast<int>(random() % 16) - 8);
   }
-  std::vector<float> run(WgmmaSwizzle swizzle, const Options& options, Report* report) const {
+  std::vector<float> run(WgmmaSwizzle swizzle, const Options& options, Report* report,
+                         void (*kernel)(Product) = product_kernel<false>) const {
     std::vector<uint16_t> a_bits, b_bits;
     for (int v : a) a_bits.push_back(f16_of(v));
     for (int v : b) b_bits.push_back(f16_of(v));
     const DeviceBuffer<uint16_t> a_buffer("a", a_bits), b_buffer("b", b_bits);
     const DeviceBuffer<float> d("d", 64 * kN, Access::kWrite);
     // The widest layout has rows of 128 bytes.
-    *report = launch(product_kernel, {{1}, {128}, kN * 128},
+    *report = launch(kernel, {{1}, {128}, kN * 128},
                      {a_buffer.data(), b_buffer.data(), d.data(), swizzle}, options);
     return d.values();
   }
@@ -149,6 +158,17 @@ TEST(WgmmaSites, AllMatter) {
   const Matrices m;
   expect_every_site_matters([&](const Options& options, Report* report) {
     return m.run(WgmmaSwizzle::k128, options, report);
+  });
+}
+
+// A's registers are read until the wait: the one between the steps keeps them.
+TEST(WgmmaSites, AllMatterWhereAIsOverwritten) {
+  const Matrices m;
+  Report report;
+  EXPECT_EQ(m.run(WgmmaSwizzle::kNone, {}, &report, product_kernel<true>),
+            m.run(WgmmaSwizzle::kNone, {}, &report));
+  expect_every_site_matters([&](const Options& options, Report* of_run) {
+    return m.run(WgmmaSwizzle::k128, options, of_run, product_kernel<true>);
   });
 }
 

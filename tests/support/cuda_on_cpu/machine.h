@@ -53,9 +53,9 @@ struct Thread {
 // wgmma instructions of a warp: their results come when it waits for them.
 struct WgmmaQueue {
   struct Operation {
-    std::array<float*, 32> d;  // of each lane, in its registers
-    std::array<std::array<uint32_t, 4>, 32> a;
-    uint64_t b;  // descriptor
+    std::array<float*, 32> d;           // of each lane, in its registers
+    std::array<const uint32_t*, 32> a;  // likewise
+    uint64_t b;                         // descriptor
     int32_t n;
     Where where;
   };

@@ -134,6 +134,10 @@ const std::byte* global_read_bulk(const void* address, size_t bytes, Where where
   return take_note(range, address, bytes, false);
 }
 
+void global_bounds(const void* address, size_t bytes, Where where) {
+  check_global(address, bytes, 16, where);
+}
+
 bool guard(bool condition, Where where) {
   return !current->block->machine->on(SiteKind::kGuard, where) || condition;
 }

@@ -21,6 +21,8 @@ const std::byte* global_read(const void* address, size_t bytes, Where where);
 std::byte* global_write(void* address, size_t bytes, Where where);
 // Of a bulk copy: aligned to 16 bytes; of buffers that no message is in.
 const std::byte* global_read_bulk(const void* address, size_t bytes, Where where);
+// What a prefetch may name: aligned to 16 bytes, within a buffer. It is no access.
+void global_bounds(const void* address, size_t bytes, Where where);
 bool guard(bool condition, Where where);
 
 }  // namespace deltad::emulator

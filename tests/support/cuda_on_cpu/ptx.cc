@@ -149,6 +149,9 @@ void mma_k256(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], B
   });
 }
 
+// Whatever the bytes are, they must be there.
+void prefetch(const void* from, uint32_t bytes, Where where) { global_bounds(from, bytes, where); }
+
 void fence_proxy(Where where) {
   Block& block = *current->block;
   if (!block.machine->on(SiteKind::kProxyFence, where)) return;

@@ -25,6 +25,7 @@ enum class BitOp : uint8_t { kAnd, kXor };
 void mma_k256(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], BitOp op,
               Where where);
 
+void prefetch(const void* from, uint32_t bytes, Where where);
 void fence_proxy(Where where);
 
 void wgmma_fence(Where where);
@@ -85,6 +86,9 @@ void cp_async_bulk(Shared<T> to, const void* from, uint32_t bytes, Shared<uint64
                    Where where = Where::here()) {
   emulator::current->block->machine->start_bulk_copy({to.offset(), from, bytes, barrier.offset()},
                                                      where);
+}
+inline void prefetch_l2(const void* from, uint32_t bytes, Where where = Where::here()) {
+  emulator::prefetch(from, bytes, where);
 }
 inline void fence_proxy_async(Where where = Where::here()) { emulator::fence_proxy(where); }
 

@@ -1,6 +1,6 @@
 // wgmma: each warp of the four multiplies its 16 rows of A, from registers, with B in shared
-// memory. A group of instructions is carried out when the warp waits for it: B is read as late as
-// may be, and until then the accumulators hold poison.
+// memory. A group of instructions is carried out when the warp waits for it: A and B are read as
+// late as may be, and until then the accumulators hold poison.
 #include <cmath>
 #include <cstring>
 
@@ -101,7 +101,7 @@ void wgmma_f16(float* d, const uint32_t (&a)[4], uint64_t b, int32_t n, Where wh
     for (size_t lane = 0; lane < 32; ++lane) {
       const Part& own = *static_cast<Part*>(warp.lanes[lane]->arguments);
       operation.d[lane] = own.d;
-      for (size_t i = 0; i < 4; ++i) operation.a[lane][i] = own.a[i];
+      operation.a[lane] = own.a;
     }
     auto& sums = queue.sums[operation.d[0]];
     if (!sums.empty()) return;  // adds to one on its way

@@ -102,13 +102,14 @@ struct Pending {
   Clock known = {};  // of a bulk copy: what its issue makes known
 };
 
-// wgmma in flight: one warp's rows. The sums lie here, not in the registers, until the wait.
+// wgmma in flight: one warp's rows. The sums lie here, not in the registers, until the wait; A is
+// read then, too, wherever it is.
 struct Product {
   using Rows = std::vector<std::array<uint32_t, 8>>;
   void (*multiply)(Product&, const Rows& a, const Rows& b) = nullptr;
   const Instr* by = nullptr;
-  uint64_t a = 0, b = 0;  // descriptors
-  Rows a_rows = {};       // from registers, instead of a descriptor
+  uint64_t a = 0, b = 0;                  // descriptors
+  const uint32_t* a_registers = nullptr;  // their places, instead of a descriptor
   bool accumulates = true;
   std::vector<uint32_t> sums = {};  // as the registers held them; empty: those of a product before
 };

@@ -201,7 +201,15 @@ void bulk_wait(Warp& w, const Instr& i, uint32_t lanes) {
   });
 }
 
-void nothing(Warp&, const Instr&, uint32_t) {}
+// Address: from. op: bytes. They must be there; nothing else comes of it.
+void prefetch(Warp& w, const Instr& i, uint32_t lanes) {
+  for_lanes(lanes, [&](int l) {
+    const uint64_t from = address_of(w, i, 0, l);
+    const uint32_t bytes = w.u32(i.op[0])[l];
+    check_bulk(w, i, 0, from, bytes, l);
+    global_at(w, i, from, bytes, l);
+  });
+}
 
 void build_bulk(Decoder& d) {
   if (d.take("commit_group")) return d.emit(&bulk_commit);
@@ -214,7 +222,9 @@ void build_bulk(Decoder& d) {
   if (d.take("prefetch")) {
     if (!d.take("L2") || !d.take("global")) d.unknown();
     d.take("L2::cache_hint");
-    return d.emit(&nothing);
+    d.address(0);
+    d.src(1, Type::kB32);
+    return d.emit(&prefetch);
   }
   if (d.take("shared::cluster") || d.take("shared::cta")) {
     if (!d.take("global") || !d.take("mbarrier::complete_tx::bytes")) d.unknown();

@@ -1,6 +1,7 @@
 // wgmma: products of a warpgroup, read from shared memory by descriptors. Each warp computes its 16
 // rows of the 64. The sums come back to the registers at the wait, which hold poison until then;
-// shared memory is read at the wait too. Every type's K is 32 bytes: 8 words a row.
+// operands, in shared memory or registers, are read at the wait too, as late as may be. Every
+// type's K is 32 bytes: 8 words a row.
 #include <algorithm>
 
 #include "tests/support/ptx/lanes.h"
@@ -70,6 +71,16 @@ std::vector<Row> read_rows(Warp& w, const Instr& i, uint64_t descriptor, bool tr
   return rows;
 }
 
+std::vector<Row> rows_of_registers(Warp& w, const uint32_t* places) {
+  std::vector<Row> rows(16);
+  for (uint32_t l = 0; l < 32; ++l) {
+    for (uint32_t e = 0; e < 4; ++e) {
+      rows[l / 4 + 8 * (e % 2)][l % 4 + 4 * (e / 2)] = w.u32(places[e])[l];
+    }
+  }
+  return rows;
+}
+
 // Calls f(sum's slot, row of A, column of B) for all that a warp computes: element 4j + e of lane
 // 4g + t is row g + 8·(e / 2), column 8j + 2t + e % 2.
 template <typename F>
@@ -109,9 +120,9 @@ void complete(Warp& w, size_t count) {
   for (size_t n = 0; n < count; ++n) {
     Product& p = w.products[n];
     const uint32_t flags = p.by->aux[1];
-    const auto a = p.a_rows.empty()
+    const auto a = p.a_registers == nullptr
                        ? read_rows(w, *p.by, p.a, flags & kATransposed, 16 * (w.index % 4), 16)
-                       : p.a_rows;
+                       : rows_of_registers(w, p.a_registers);
     p.multiply(p, a, read_rows(w, *p.by, p.b, flags & kBTransposed, 0, p.by->aux[0]));
     const auto next =
         std::find_if(w.products.begin() + static_cast<std::ptrdiff_t>(n) + 1, w.products.end(),
@@ -149,11 +160,7 @@ void issue(Warp& w, const Instr& i, uint32_t) {
   };
   const uint32_t* op = i.op + sums;
   if (flags & kARegisters) {
-    p.a_rows.resize(16);
-    for (uint32_t l = 0; l < 32; ++l) {
-      for (uint32_t e = 0; e < 4; ++e)
-        p.a_rows[l / 4 + 8 * (e % 2)][l % 4 + 4 * (e / 2)] = w.u32(op[e])[l];
-    }
+    p.a_registers = op;
     op += 4;
   } else {
     p.a = uniform(w, i, *op++);

@@ -61,6 +61,14 @@ std::vector<const void*> pointers_in(Gpu& gpu, const std::byte* params, size_t b
   return all;
 }
 
+std::string text_of(const std::string& kernel, const deltad::cuda::Launch& shape) {
+  const auto extent = [](const deltad::cuda::Extent& e) {
+    return std::to_string(e.x) + "x" + std::to_string(e.y) + "x" + std::to_string(e.z);
+  };
+  return kernel + " grid " + extent(shape.grid) + " block " + extent(shape.block) + " shared " +
+         std::to_string(shape.shared_bytes);
+}
+
 void run_kernel(Gpu& gpu, Operation& operation, const emulator::Kernel& kernel,
                 const deltad::cuda::Launch& shape, const std::vector<std::byte>& params) {
   gpu.memory.show_to(operation.work->device);
@@ -184,6 +192,8 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
                    Gpu& g, Operation& operation) {
       run_kernel(g, operation, *kernel, shape, params);
     };
-    return hand_over(gpu, *stream, std::move(work));
+    const cudaError_t error = hand_over(gpu, *stream, std::move(work));
+    if (error == cudaSuccess) gpu.launches.push_back(text_of(kernel->kernel->name, shape));
+    return error;
   });
 }

@@ -54,6 +54,11 @@ std::vector<CallRecord> calls() {
   return all;
 }
 
+std::vector<std::string> launches() {
+  const MutexLock lock(gpu().mutex);
+  return gpu().launches;
+}
+
 void inject(const Failure& failure) {
   const MutexLock lock(gpu().mutex);
   gpu().failures.push_back(failure);

@@ -61,6 +61,10 @@ struct CallRecord {
 size_t call_count();
 std::vector<CallRecord> calls();
 
+// Launches of kernels that were accepted, in order, those of captures among them (a graph's own
+// launches are not): "deltad_rms_norm grid 3x1x1 block 256x1x1 shared 32".
+std::vector<std::string> launches();
+
 // The call with this number has no effect and returns the error (a call that frees or destroys does
 // so all the same); `sticky`: from then on, all calls do, of that device. at_execution: instead,
 // the call succeeds and the work that it handed over fails, which is sticky always.

@@ -48,6 +48,7 @@ class Gpu {
   std::vector<std::pair<const char*, uint32_t>> calls;
   std::map<CallSite, uint32_t> sites;
   std::vector<std::string> site_keys;
+  std::vector<std::string> launches;  // of kernels so far, captured ones among them
   std::vector<Failure> failures;
   std::vector<SyncSite> sync_sites;
   std::set<std::string> off;                  // sites

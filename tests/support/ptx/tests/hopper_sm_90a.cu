@@ -82,7 +82,8 @@ extern "C" __global__ void bulk_sum(const uint64_t* in, uint64_t* out, uint32_t 
 
 // c[64][8] = a[64][32] · b[8][32]ᵀ, bf16, two steps along K; a and b lie along K, without swizzle
 // (mode 0) or in rows of 128 bytes, of which 64 are used, with the swizzle of 128 bytes (mode 1).
-template <bool kRegisters>
+// kInTurn: A of the second step goes into the registers of the first.
+template <bool kRegisters, bool kInTurn = false>
 __device__ __forceinline__ void product(const uint16_t* a, const uint16_t* b, float* c,
                                         uint32_t mode) {
   __shared__ alignas(1024) uint16_t sa[64 * 64], sb[8 * 64];
@@ -106,6 +107,26 @@ __device__ __forceinline__ void product(const uint16_t* a, const uint16_t* b, fl
   for (uint32_t e = 0; e < 8; ++e)
     fa[e / 4][e % 4] = words[e / 4 * 8 + e % 2 * 128 + e % 4 / 2 * 4];
   float d[4] = {1, 1, 1, 1};
+  if constexpr (kInTurn) {
+#pragma unroll 1
+    for (uint32_t step = 0; step < 2; ++step) {
+      uint32_t w[4];
+      for (uint32_t e = 0; e < 4; ++e) w[e] = words[step * 8 + e % 2 * 128 + e / 2 * 4];
+      asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+      asm volatile(
+          "{\n.reg .pred p;\nsetp.ne.b32 p, %9, 0;\n"
+          "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0,%1,%2,%3}, {%4,%5,%6,%7}, %8, "
+          "p, 1, 1, 0;\n}"
+          : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+          : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "l"(descriptor(sb, step)), "r"(step));
+      asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+      asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    }
+    asm volatile("wgmma.wait_group.sync.aligned 0;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])::"memory");
+    for (uint32_t e = 0; e < 4; ++e) c[(row + e / 2 * 8) * 8 + column + e % 2] = d[e];
+    return;
+  }
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
   for (uint32_t step = 0; step < 2; ++step) {
@@ -135,6 +156,10 @@ __device__ __forceinline__ void product(const uint16_t* a, const uint16_t* b, fl
 extern "C" __global__ void product_shared(const uint16_t* a, const uint16_t* b, float* c,
                                           uint32_t mode) {
   product<false>(a, b, c, mode);
+}
+extern "C" __global__ void product_in_turn(const uint16_t* a, const uint16_t* b, float* c,
+                                           uint32_t mode) {
+  product<true, true>(a, b, c, mode);
 }
 extern "C" __global__ void product_registers(const uint16_t* a, const uint16_t* b, float* c,
                                              uint32_t mode) {

@@ -1,6 +1,7 @@
 // mbarriers, bulk copies and wgmma, against the host.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <random>
 #include <vector>
 
@@ -77,7 +78,7 @@ TEST_F(Hopper, ABulkPipelineNeedsEachOfItsWaits) {
 
 TEST_F(Hopper, MultipliesInWarpgroups) {
   Outcome out;
-  for (const char* kernel : {"product_shared", "product_registers"}) {
+  for (const char* kernel : {"product_shared", "product_registers", "product_in_turn"}) {
     for (const uint32_t mode : {0U, 1U}) {
       for (const Options& o : schedules()) EXPECT_EQ(product(kernel, mode, o, out), "") << mode;
     }
@@ -90,6 +91,25 @@ TEST_F(Hopper, AProductNeedsItsFencesAndWaits) {
       return product(kernel, 1, o, out);
     });
   }
+}
+
+// The last wait alone would do for the sums; that in the loop keeps A's registers until they have
+// been read.
+TEST_F(Hopper, AProductReadsItsRegistersUntilTheWait) {
+  const auto run = [&](const Options& o, Outcome& out) {
+    return product("product_in_turn", 1, o, out);
+  };
+  const auto all = module_->mutations("product_in_turn");
+  ASSERT_TRUE(all.ok()) << all.status().message();
+  const auto in_loop = std::find_if(all->begin(), all->end(), [](const Mutation& m) {
+    return m.text.find("wgmma.wait_group") != std::string::npos;
+  });
+  ASSERT_NE(in_loop, all->end());
+  Options o = schedules()[0];
+  Outcome out;
+  ASSERT_EQ(run(o, out), "");
+  o.mutation = *in_loop;
+  EXPECT_NE(run(o, out), "") << in_loop->text;
 }
 
 }  // namespace
