@@ -38,7 +38,7 @@ double held_energy(const RowProducts& x, const float* strip, FitScratch* scratch
   return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
-// Fixed in length, so that it can stand in a file's header before it is known.
+// Fixed in length, so that it can stand in a file's header before it is known; "nan" too.
 std::string number(double value) { return fmt::format("{:9.3e}", std::clamp(value, 0.0, 9e9)); }
 
 }  // namespace

@@ -15,6 +15,7 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kHeldOut = 8;          // one sequence in so many
 constexpr size_t kPieceTokens = 256;    // of plain text
 constexpr size_t kMostBytes = 1 << 20;  // more would take hours, and fit no better
+constexpr int64_t kLeastTokens = 16;    // with fewer, what is held out says nothing
 
 bool is_text(const Json& object, const char* key) {
   return object.contains(key) && object[key].is_string();
@@ -80,11 +81,12 @@ std::vector<TokenSequence> pieces(const TextAssets& text, std::string_view conte
   EncodeOptions encode;
   encode.parse_special = false;
   const TokenSequence ids = text.tokenizer->encode(std::string(content), encode);
+  // A short text gives as many pieces as it takes to hold one out.
+  const size_t length = std::clamp<size_t>(ids.size() / kHeldOut, 1, kPieceTokens);
   std::vector<TokenSequence> sequences;
-  for (size_t at = 0; at < ids.size(); at += kPieceTokens)
-    sequences.emplace_back(
-        ids.begin() + static_cast<int64_t>(at),
-        ids.begin() + static_cast<int64_t>(std::min(ids.size(), at + kPieceTokens)));
+  for (size_t at = 0; at < ids.size(); at += length)
+    sequences.emplace_back(ids.begin() + static_cast<int64_t>(at),
+                           ids.begin() + static_cast<int64_t>(std::min(ids.size(), at + length)));
   return sequences;
 }
 
@@ -111,6 +113,24 @@ std::vector<TokenSequence> spread(std::vector<TokenSequence> sequences, int64_t 
   return taken;
 }
 
+// What is fitted to and what is held out.
+CalibrationSet divide(std::vector<TokenSequence> sequences) {
+  CalibrationSet set;
+  if (sequences.size() == 1) {
+    TokenSequence& only = sequences[0];
+    const auto kept = static_cast<int64_t>(only.size() - only.size() / kHeldOut);
+    sequences.emplace_back(only.begin() + kept, only.end());
+    only.resize(static_cast<size_t>(kept));
+  }
+  const size_t every = std::min(kHeldOut, sequences.size());
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    TokenSequence& sequence = sequences[i];
+    sequence.resize(std::min(sequence.size(), static_cast<size_t>(LayerWalk::kMaxTokens)));
+    ((i + 1) % every == 0 ? set.held : set.fit).push_back(std::move(sequence));
+  }
+  return set;
+}
+
 }  // namespace
 
 int64_t CalibrationSet::fit_tokens() const { return count(fit); }
@@ -131,19 +151,21 @@ Result<CalibrationSet> read_calibration(const TextAssets& text, const std::strin
   } else {
     sequences = pieces(text, content);
   }
-  CalibrationSet set;
-  size_t taken = 0;
-  for (TokenSequence& sequence : sequences) {
-    if (sequence.empty()) continue;
-    if (sequence.size() > static_cast<size_t>(LayerWalk::kMaxTokens))
-      sequence.resize(static_cast<size_t>(LayerWalk::kMaxTokens));
-    (++taken % kHeldOut == 0 ? set.held : set.fit).push_back(std::move(sequence));
-  }
-  if (set.held.empty())
-    return invalid_argument(fmt::format(
-        "{}: {} chats or pieces of text; calibration needs at least {}", path, taken, kHeldOut));
+  std::erase_if(sequences, [](const TokenSequence& sequence) { return sequence.empty(); });
+  const int64_t all = count(sequences);
+  if (all < kLeastTokens)
+    return invalid_argument(
+        fmt::format("{}: {} tokens of calibration text; {} are the least to fit to and measure on, "
+                    "some {} the usual",
+                    path, all, kLeastTokens, tokens.fit + tokens.held));
+  CalibrationSet set = divide(std::move(sequences));
   set.fit = spread(std::move(set.fit), tokens.fit);
   set.held = spread(std::move(set.held), tokens.held);
+  if (all < tokens.fit)
+    set.note = fmt::format(
+        "{}: a short text: fitted to {} tokens, measured on {}; {} and as many to measure on are "
+        "the usual",
+        path, set.fit_tokens(), set.held_tokens(), tokens.fit);
   return set;
 }
 

@@ -20,6 +20,7 @@ std::string_view shipped_calibration_text();
 struct CalibrationSet {
   std::vector<TokenSequence> fit;   // what signs and α are fitted to
   std::vector<TokenSequence> held;  // what the result is measured on
+  std::string note;                 // to tell people, if the text is shorter than it should be
 
   int64_t fit_tokens() const;
   int64_t held_tokens() const;
@@ -31,9 +32,9 @@ struct CalibrationTokens {
 };
 
 // content: JSON lines if its first character is '{', else plain text, which is cut into pieces. One
-// sequence in eight is held out. Of a longer text, so many tokens are taken, in sequences spread
-// over all of it (one at least of each kind). kInvalidArgument names `path`, the line and what was
-// expected.
+// sequence in eight is held out; of fewer, the last one; of a single one, its end. Of a longer text,
+// so many tokens are taken, in sequences spread over all of it (one at least of each kind).
+// kInvalidArgument names `path`, the line and what was expected.
 Result<CalibrationSet> read_calibration(const TextAssets& text, const std::string& path,
                                         std::string_view content,
                                         const CalibrationTokens& tokens = {});

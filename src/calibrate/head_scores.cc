@@ -209,7 +209,9 @@ Result<HeadScores> score_heads(const Checkpoint& base, const Tune& tune,
   HeadScores scores;
   for (const TokenSums& sum : sums) {
     const auto kl = [&](double weighted, const Normalizer& q) {
-      return std::max(0.0, weighted / sum.tune.sum - sum.tune.log_sum() + q.log_sum());
+      const double value = weighted / sum.tune.sum - sum.tune.log_sum() + q.log_sum();
+      // Rounding makes it negative, which means nothing; logits that are no numbers do.
+      return std::isfinite(value) ? std::max(0.0, value) : std::nan("");
     };
     scores.base.kl += kl(sum.to_base, sum.base);
     scores.variant.kl += kl(sum.to_variant, sum.variant);

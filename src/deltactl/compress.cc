@@ -102,6 +102,7 @@ Result<std::unique_ptr<Calibration>> calibrate(const Checkpoint& base, const Tun
     ASSIGN_OR_RETURN(const std::string content, read_file(options.calibrate));
     ASSIGN_OR_RETURN(calibration->set, read_calibration(*text, options.calibrate, content));
   }
+  if (!calibration->set.note.empty()) log_warning("{}", calibration->set.note);
   ASSIGN_OR_RETURN(calibration->fitter, CalibratedFitter::make(base, tune, calibration->set, fit));
   return calibration;
 }
@@ -109,9 +110,13 @@ Result<std::unique_ptr<Calibration>> calibrate(const Checkpoint& base, const Tun
 // A variant that closes less of the KL gap between base and fine-tune is warned of.
 constexpr double kEnoughClosed = 0.9;
 
+constexpr const char* kNotFinite =
+    "The outputs are not finite numbers: weights of the fine-tune, or of the variant, are too "
+    "large. Do not serve it.";
+
 // The option that would close more, the cheapest first; "" if enough is closed or nothing would.
 std::string advice_on(const CalibrationReport& report, const Options& options) {
-  if (report.heads.closed() >= kEnoughClosed) return "";
+  if (!report.heads.finite() || report.heads.closed() >= kEnoughClosed) return "";
   if (options.effort == 0 && options.alpha == "row") return "--effort 1, at the same size";
   if (options.alpha == "matrix") return "--alpha row";
   if (!options.budget.empty()) return "a larger --budget than " + options.budget;
@@ -120,6 +125,10 @@ std::string advice_on(const CalibrationReport& report, const Options& options) {
 
 void print_calibration(const CalibrationReport& report, const Options& options) {
   fmt::print("\nOn {} held-out tokens, from the fine-tune:\n", report.held_tokens);
+  if (!report.heads.finite()) {
+    fmt::print("  {}\n", kNotFinite);
+    return;
+  }
   fmt::print("  KL {:.5f} nats (base {:.5f}: {:.1f} % of the gap is closed)\n",
              report.heads.variant.kl, report.heads.base.kl, 100 * report.heads.closed());
   fmt::print("  most likely token the same: {:.1f} % (base {:.1f} %)\n",
@@ -200,6 +209,7 @@ Result<int> run(const Options& options) {
   if (calibration) {
     const CalibrationReport& costs = calibration->fitter->report();
     document["calibration"] = calibration_json(costs);
+    if (!costs.heads.finite()) document["calibration"]["warning"] = kNotFinite;
     if (const std::string advice = advice_on(costs, options); !advice.empty())
       document["calibration"]["advice"] = advice;
   }

@@ -91,6 +91,31 @@ TEST(CalibrationText, ALongChatIsCutAtTheLongestSequence) {
   EXPECT_EQ(set->fit[0].size(), static_cast<size_t>(LayerWalk::kMaxTokens));
 }
 
+TEST(CalibrationText, AShortTextIsTakenWithANote) {
+  const auto read = [](const std::string& content) {
+    auto set = read_calibration(*smollm2(), "f", content);
+    EXPECT_TRUE(set.ok()) << set.status().message();
+    return std::move(*set);
+  };
+  const std::string chat = "{\"prompt\": \"p\", \"answer\": \"one two three four five\"}\n";
+  const CalibrationSet one = read(chat), three = read(chat + chat + chat);
+  EXPECT_EQ(one.fit.size(), 1u) << "the end of the only chat is held out";
+  EXPECT_EQ(one.held.size(), 1u);
+  EXPECT_GT(one.fit_tokens(), 5 * one.held_tokens());
+  EXPECT_EQ(three.fit.size(), 2u);
+  EXPECT_EQ(three.held.size(), 1u);
+  EXPECT_THAT(three.note, ::testing::AllOf(HasSubstr("f: a short text"),
+                                           HasSubstr(std::to_string(three.fit_tokens())),
+                                           HasSubstr("256")));
+  std::string text;
+  for (int i = 0; i < 20; ++i) text += "word ";
+  const CalibrationSet pieces = read(text);
+  EXPECT_GE(pieces.held.size(), 1u);
+  EXPECT_GE(pieces.fit_tokens(), 16);
+  for (int i = 0; i < 500; ++i) text += "word ";
+  EXPECT_EQ(read(text).note, "");
+}
+
 TEST(CalibrationText, SaysWhatIsWrong) {
   const auto message = [](const std::string& content) {
     auto set = read_calibration(*smollm2(), "my.jsonl", content);
@@ -101,8 +126,8 @@ TEST(CalibrationText, SaysWhatIsWrong) {
   EXPECT_THAT(message("{\"messages\": [{\"role\": \"user\"}]}"), HasSubstr("line 1"));
   EXPECT_THAT(message("{\"messages\": []}"), HasSubstr("line 1"));
   EXPECT_THAT(message("{\"prompt\": 3, \"answer\": \"b\"}"), HasSubstr("line 1"));
-  EXPECT_THAT(message(""), HasSubstr("needs at least 8"));
-  EXPECT_THAT(message("a short text"), HasSubstr("needs at least 8"));
+  EXPECT_THAT(message(""), HasSubstr("0 tokens of calibration text; 16 are the least"));
+  EXPECT_THAT(message("a short text"), HasSubstr("3 tokens of calibration text"));
   EXPECT_THAT(message("\xff\xfe\x80 binary"), HasSubstr("UTF-8"));
   EXPECT_THAT(message(std::string((1 << 20) + 1, 'a')), HasSubstr("at most 1048576"));
 }
