@@ -28,6 +28,7 @@ class Card {
 
   CudaDevice& device() { return *device_; }
   bool quick() const { return quick_; }
+  int32_t multiprocessors();
   // Bytes among which a benchmark goes around, so that no cache holds what it reads.
   int64_t cold_bytes() const { return quick_ ? 1 << 16 : int64_t{512} << 20; }
 
@@ -42,6 +43,10 @@ class Card {
     std::vector<T> values(count);
     download(values.data(), from.data(), count * sizeof(T));
     return values;
+  }
+  // A kernel that the daemon does not launch, to be launched after this.
+  void find(const char* kernel, uint32_t shared_bytes) {
+    require(kernels_->find(kernel, shared_bytes));
   }
   template <class Params>
   void launch(const char* kernel, const cuda::Launch& shape, const Params& params) {
@@ -64,9 +69,10 @@ class Card {
 
 // Bytes a second of a copy within the card's memory, read and written bytes together.
 double copy_rate(Card& card);
-// Print a table each: the linear layers of generated rows beside cuBLASLt's; attention over long
-// contexts.
+// Print a table each: the linear layers of generated rows and of prompts beside cuBLASLt's;
+// attention over long contexts.
 void bench_linear_decode(Card& card, double copy_rate);
+void bench_linear_prefill(Card& card);
 void bench_attention_decode(Card& card, double copy_rate);
 
 }  // namespace deltad::bench

@@ -47,6 +47,13 @@ Card::Card(bool quick) : quick_(quick) {
   kernels_ = std::move(*kernels);
 }
 
+int32_t Card::multiprocessors() {
+  int count = 0;
+  require(CUDA_STATUS(*device_, cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0),
+                      "a benchmark"));
+  return count;
+}
+
 DeviceMemory Card::zeros(size_t bytes) {
   auto memory = DeviceMemory::make(*device_, device_->compute(), bytes, "a benchmark");
   require(memory.status());

@@ -5,15 +5,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
 #include "bench/kernels/cuda/bench.h"
-#include "bench/kernels/cuda/cublas.h"
-#include "kernels/cuda/repack.h"
+#include "bench/kernels/cuda/weight.h"
 #include "kernels/cuda/sign_planes.h"
-#include "tensor/float16.h"
 
 namespace deltad::bench {
 namespace {
@@ -21,70 +18,28 @@ namespace {
 constexpr int32_t kVariants = 14, kMostRows = 32;
 constexpr float kAlpha = 2e-4f;
 
-class Matrix {
+class Decode {
  public:
-  Matrix(Card& card, int32_t outputs, int32_t columns);
+  Decode(Card& card, int32_t outputs, int32_t columns);
 
-  void run(int copy, int32_t rows, int32_t variants);
+  void run(int call, int32_t rows, int32_t variants);
   void check();
   // Bytes that a call moves at least.
   double bytes(int32_t rows, int32_t variants) const {
-    const double weights = static_cast<double>(outputs_) * columns_;
-    return 2 * weights + variants * weights / 8 + 2.0 * rows * columns_ + 4.0 * rows * outputs_;
+    const double weights = static_cast<double>(weight_.outputs()) * weight_.columns();
+    return 2 * weights + variants * weights / 8 + 2.0 * rows * weight_.columns() +
+           4.0 * rows * weight_.outputs();
   }
-  int copies() const { return static_cast<int>(tiles_.size()); }
-  double cublas_seconds(int32_t rows);
+  double cublas_seconds(int32_t rows) { return weight_.cublas_seconds(rows); }
 
  private:
-  double expected(int32_t row, int32_t output, int32_t variant) const;
-
   Card& card_;
-  const int32_t outputs_, columns_;
-  std::vector<uint16_t> w_;                                     // [outputs, columns]
-  std::vector<uint16_t> x_;                                     // [kMostRows, columns]
-  std::vector<std::vector<uint8_t>> bits_;                      // [variants][outputs, columns / 8]
-  std::vector<DeviceMemory> tiles_;                             // [copies]
-  std::vector<std::vector<DeviceMemory>> signs_;                // [copies][variants]
-  std::vector<DeviceMemory> slots_;                             // [copies]
-  std::map<std::pair<int32_t, int32_t>, DeviceMemory> groups_;  // by rows and variants
-  DeviceMemory x_on_card_, alpha_, out_, planes_, scale_, sum_, base_parts_, sign_parts_, arrivals_;
+  Weight weight_;
+  DeviceMemory out_, planes_, scale_, sum_, base_parts_, sign_parts_, arrivals_;
 };
 
-Matrix::Matrix(Card& card, int32_t outputs, int32_t columns)
-    : card_(card), outputs_(outputs), columns_(columns) {
-  const size_t values = static_cast<size_t>(outputs) * static_cast<size_t>(columns);
-  w_ = random_bf16(values, 0.02f);
-  x_ = random_bf16(static_cast<size_t>(kMostRows * columns), 1);
-  x_on_card_ = card.upload(x_);
-  alpha_ = card.upload(std::vector<float>(static_cast<size_t>(outputs), kAlpha));
-  const auto copies = static_cast<size_t>(
-      std::max<int64_t>(2, card.cold_bytes() / static_cast<int64_t>(2 * values)));
-  const DeviceMemory plain = card.upload(w_);
-  tiles_.push_back(card.zeros(static_cast<size_t>(cuda::base_tiles_size(outputs, columns) * 16)));
-  const cuda::RepackBaseParams base{plain.as<uint16_t>(), tiles_[0].data(), outputs, columns, {}};
-  card.launch(cuda::kRepackBaseKernel, cuda::repack_base_launch(base), base);
-  signs_.emplace_back();
-  for (int32_t v = 0; v < kVariants; ++v) {
-    bits_.push_back(random_bits(values / 8));
-    const DeviceMemory raw = card.upload(bits_.back());
-    signs_[0].push_back(
-        card.zeros(static_cast<size_t>(cuda::sign_tiles_size(outputs, columns) * 8)));
-    const cuda::RepackSignsParams p{
-        raw.as<uint8_t>(), signs_[0].back().data(), outputs, columns, {}};
-    card.launch(cuda::kRepackSignsKernel, cuda::repack_signs_launch(p), p);
-    card.wait();
-  }
-  for (size_t c = 0; c < copies; ++c) {
-    if (c > 0) {
-      tiles_.push_back(card.copy_of(tiles_[0]));
-      signs_.emplace_back();
-      for (const DeviceMemory& signs : signs_[0]) signs_[c].push_back(card.copy_of(signs));
-    }
-    std::vector<cuda::SignSlot> slots;
-    for (const DeviceMemory& signs : signs_[c])
-      slots.push_back({{signs.data()}, {alpha_.as<float>()}});
-    slots_.push_back(card.upload(slots));
-  }
+Decode::Decode(Card& card, int32_t outputs, int32_t columns)
+    : card_(card), weight_(card, outputs, columns, kVariants, kMostRows, kAlpha) {
   const size_t splits = static_cast<size_t>(cuda::linear_decode_splits(outputs, columns));
   const size_t sums = splits * kMostRows * static_cast<size_t>(outputs) * 4;
   base_parts_ = card.zeros(sums);
@@ -97,116 +52,65 @@ Matrix::Matrix(Card& card, int32_t outputs, int32_t columns)
   card.wait();
 }
 
-// Rows in turn of `variants` groups of about the same size, or of the base.
-void Matrix::run(int copy, int32_t rows, int32_t variants) {
-  auto [at, is_new] = groups_.try_emplace({rows, variants});
-  if (is_new) {
-    cuda::RowGroups groups{};
-    for (int32_t g = 0; g < std::max(variants, 1); ++g)
-      groups.group[groups.count++] = {rows * g / std::max(variants, 1),
-                                      rows * (g + 1) / std::max(variants, 1),
-                                      variants == 0 ? -1 : g};
-    at->second = card_.upload(std::vector<cuda::RowGroups>{groups});
-  }
-  const auto c = static_cast<size_t>(copy % copies());
+void Decode::run(int call, int32_t rows, int32_t variants) {
+  const int32_t columns = weight_.columns();
+  const cuda::RowGroups* groups = weight_.groups(rows, variants);
   if (variants > 0) {
-    const cuda::SignPlanesParams p{x_on_card_.as<uint16_t>(),
-                                   planes_.data(),
-                                   scale_.as<float>(),
-                                   sum_.as<int32_t>(),
-                                   columns_,
-                                   rows,
-                                   columns_};
+    const cuda::SignPlanesParams p{
+        weight_.x(), planes_.data(), scale_.as<float>(), sum_.as<int32_t>(), columns,
+        rows,        columns};
     card_.launch(cuda::kSignPlanesKernel, cuda::sign_planes_launch(p), p);
   }
   cuda::LinearParams p{};
-  p.x = x_on_card_.as<uint16_t>();
-  p.w = tiles_[c].data();
-  p.slots = slots_[c].as<cuda::SignSlot>();
+  p.x = weight_.x();
+  p.w = weight_.tiles(call);
+  p.slots = weight_.slots(call);
   p.planes = planes_.data();
   p.plane_scale = scale_.as<float>();
   p.plane_sum = sum_.as<int32_t>();
-  p.groups = at->second.as<cuda::RowGroups>();
+  p.groups = groups;
   p.out = out_.data();
   p.base_parts = base_parts_.as<float>();
   p.sign_parts = sign_parts_.as<int32_t>();
   p.arrivals = arrivals_.as<int32_t>();
-  p.x_stride = columns_;
-  p.out_stride = outputs_;
+  p.x_stride = columns;
+  p.out_stride = weight_.outputs();
   p.rows = rows;
-  p.outputs = outputs_;
-  p.columns = columns_;
-  p.splits = cuda::linear_decode_splits(outputs_, columns_);
+  p.outputs = weight_.outputs();
+  p.columns = columns;
+  p.splits = cuda::linear_decode_splits(p.outputs, columns);
   const cuda::LinearKernel kernel = cuda::linear_decode_kernel(rows, variants > 0 ? 1 : 0);
   card_.launch(kernel.name, cuda::linear_decode_launch(p, kernel), p);
 }
 
-double Matrix::expected(int32_t row, int32_t output, int32_t variant) const {
-  double y = 0, delta = 0;
-  for (int32_t i = 0; i < columns_; ++i) {
-    const double x = bf16_to_f32(x_[static_cast<size_t>(row * columns_ + i)]);
-    const size_t at =
-        static_cast<size_t>(output) * static_cast<size_t>(columns_) + static_cast<size_t>(i);
-    y += bf16_to_f32(w_[at]) * x;
-    if (variant >= 0)
-      delta += (bits_[static_cast<size_t>(variant)][at / 8] >> (at % 8) & 1) != 0 ? x : -x;
-  }
-  return y + static_cast<double>(kAlpha) * delta;
-}
-
 // Three rows of three variants, and one of the base, at outputs spread over the matrix.
-void Matrix::check() {
+void Decode::check() {
+  const int32_t outputs = weight_.outputs(), columns = weight_.columns();
   for (const int32_t variants : {3, 0}) {
     const int32_t rows = 3;
     run(0, rows, variants);
-    const auto out = card_.download<float>(out_, static_cast<size_t>(rows * outputs_));
+    const auto out = card_.download<float>(out_, static_cast<size_t>(rows * outputs));
     for (int32_t row = 0; row < rows; ++row)
-      for (int32_t output = row; output < outputs_; output += 1 + outputs_ / 29) {
-        // fp32 sums of products of about 0.02; activations of the signs in 16 bits.
-        const double bound = columns_ * (std::ldexp(columns_, -24) * 0.08 + kAlpha * 2.0 / 32767);
-        const double want = expected(row, output, variants == 0 ? -1 : row);
-        const double got = out[static_cast<size_t>(row * outputs_ + output)];
+      for (int32_t output = row; output < outputs; output += 1 + outputs / 29) {
+        // Activations of the signs in 16 bits.
+        const double bound = weight_.rounding() + columns * kAlpha * 2.0 / 32767;
+        const double want = weight_.expected(row, output, variants == 0 ? -1 : row).y;
+        const double got = out[static_cast<size_t>(row * outputs + output)];
         if (!(std::abs(got - want) <= bound))
-          fail(fmt::format("{} x {}, row {}, output {}: {} instead of {}", outputs_, columns_, row,
+          fail(fmt::format("{} x {}, row {}, output {}: {} instead of {}", outputs, columns, row,
                            output, got, want));
       }
   }
 }
 
-double Matrix::cublas_seconds(int32_t rows) {
-  std::vector<DeviceMemory> plain;
-  plain.push_back(card_.upload(w_));
-  for (int c = 1; c < copies(); ++c) plain.push_back(card_.copy_of(plain[0]));
-  CublasLinear product(card_, outputs_, columns_, rows);
-  const double seconds = card_.seconds_of([&](int call) {
-    product.run(out_.as<float>(), plain[static_cast<size_t>(call % copies())].as<uint16_t>(),
-                x_on_card_.as<uint16_t>());
-  });
-  const auto out = card_.download<float>(out_, static_cast<size_t>(outputs_));
-  const double want = expected(0, 0, -1);
-  if (!(std::abs(out[0] - want) <= columns_ * std::ldexp(columns_, -24) * 0.08))
-    fail(fmt::format("cuBLASLt gives {} instead of {}", out[0], want));
-  return seconds;
-}
-
-struct Named {
-  const char* name;
-  int32_t outputs, columns;
-};
-
 }  // namespace
 
 void bench_linear_decode(Card& card, double copy_rate) {
-  const std::vector<Named> matrices = card.quick() ? std::vector<Named>{{"tiny", 64, 512}}
-                                                   : std::vector<Named>{{"qkv", 6144, 4096},
-                                                                        {"o", 4096, 4096},
-                                                                        {"gate, up", 28672, 4096},
-                                                                        {"down", 4096, 14336}};
   std::printf(
       "| matrix | rows | variants | µs | GB/s | of a copy's rate | time / base's | / cuBLASLt's "
       "base |\n|---|---|---|---|---|---|---|---|\n");
-  for (const Named& m : matrices) {
-    Matrix matrix(card, m.outputs, m.columns);
+  for (const Named& m : matrices(card.quick())) {
+    Decode matrix(card, m.outputs, m.columns);
     matrix.check();
     for (const int32_t rows :
          card.quick() ? std::vector<int32_t>{1, 3} : std::vector<int32_t>{1, 4, 8, 14, 16, 32}) {

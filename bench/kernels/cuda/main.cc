@@ -15,6 +15,8 @@ int main(int argc, char** argv) {
               card.device().name().c_str(), rate / 1e9);
   bench_linear_decode(card, rate);
   std::printf("\n");
+  bench_linear_prefill(card);
+  std::printf("\n");
   bench_attention_decode(card, rate);
   return 0;
 }

@@ -27,11 +27,12 @@ class CudaKernels {
   }
   Status launch_bytes(cudaStream_t stream, const char* name, const cuda::Launch& shape,
                       const void* params) const;
+  // Adds a kernel; of load(), and of benchmarks of those that the daemon does not launch yet.
+  Status find(const char* name, uint32_t shared_bytes);
 
  private:
   explicit CudaKernels(CudaDevice& device) : device_(device) {}
   Status load_images();
-  Status find(const char* name, uint32_t shared_bytes);
 
   CudaDevice& device_;
   std::vector<cudaLibrary_t> libraries_;
