@@ -90,26 +90,28 @@ class Targets(unittest.TestCase):
         self.assertIn("1.401", self.missed(with_cell(TEXT, column, "1.401", layer_of_rows="16", variants="4", levels="1")))
 
     def test_tensor_pipe_of_prompts(self):
-        column = "of the tensor cores' peak"
-        for rows, weight in (("512", "down"), ("2048", "gate, up")):
-            self.assertIn("84%", self.missed(with_cell(TEXT, column, "84%", rows=rows, variants="1", weight=weight)))
-        # Four variants owe nothing.
-        text = with_cell(TEXT, column, "10%", rows="512", variants="4", weight="o")
-        self.assertEqual(targets.problems(text, text, FITS), [])
+        for line in targets.rows_with(TEXT, "weight", targets.PEAK):
+            text = with_cell(TEXT, targets.PEAK, "10%", rows=line["rows"], variants=line["variants"], weight=line["weight"])
+            if line["variants"] == "1" and int(line["rows"]) >= targets.LEAST_ROWS:
+                self.assertIn("10%", self.missed(text))
+            else:
+                self.assertEqual(targets.problems(text, text, FITS), [])
+        line = next(l for l in targets.rows_with(TEXT, "weight", targets.PEAK) if l["rows"] == "2048" and l["variants"] == "1")
+        self.assertIn("84%", self.missed(with_cell(TEXT, targets.PEAK, "84%", rows="2048", variants="1", weight=line["weight"])))
 
     def test_prompts_that_cannot_fill_a_device_owe_less_but_not_nothing(self):
         for (rows, weight), (least, reason) in targets.NOT_FILLED.items():
             self.assertTrue(reason)
             self.assertLess(least, targets.SHARE)
-            text = with_cell(TEXT, "of the tensor cores' peak", f"{least - 0.01:.0%}", rows=str(rows), variants="1", weight=weight)
+            text = with_cell(TEXT, targets.PEAK, f"{least - 0.01:.0%}", rows=str(rows), variants="1", weight=weight)
             self.assertIn(weight, self.missed(text))
-            text = with_cell(TEXT, "tensor pipe busy in a block", "84%", rows=str(rows), variants="1", weight=weight)
+            text = with_cell(TEXT, targets.IN_A_BLOCK, "84%", rows=str(rows), variants="1", weight=weight)
             self.assertIn(weight, self.missed(text))
 
     def test_a_table_that_is_gone(self):
-        for head in ("| layer of rows |", "| rows | variants | levels |", "| rows | variants | weight |"):
-            blocks = [b for b in TEXT.split("\n\n") if not b.startswith(head)]
-            self.assertLess(len(blocks), len(TEXT.split("\n\n")), head)
+        for columns in (("| layer of rows |",), ("| rows |", "| H100: share of its rate |"), (f"| {targets.PEAK} |",)):
+            blocks = [b for b in TEXT.split("\n\n") if not all(c in b for c in columns)]
+            self.assertEqual(len(blocks), len(TEXT.split("\n\n")) - 1, columns)
             text = "\n\n".join(blocks)
             with self.assertRaises(SystemExit):
                 targets.problems(text, text, FITS)
