@@ -50,13 +50,20 @@ size_t call_count() {
 std::vector<CallRecord> calls() {
   const MutexLock lock(gpu().mutex);
   std::vector<CallRecord> all;
-  for (const auto& [name, site] : gpu().calls) all.push_back({name, gpu().site_keys[site]});
+  for (const auto& call : gpu().calls)
+    all.push_back({call.name, gpu().site_keys[call.site], call.device});
   return all;
 }
 
 void inject(const Failure& failure) {
   const MutexLock lock(gpu().mutex);
   gpu().failures.push_back(failure);
+}
+
+void let_go() {
+  const MutexLock lock(gpu().mutex);
+  gpu().let_go = true;
+  gpu().changed.notify_all();
 }
 
 std::vector<SyncSite> sync_sites() {
