@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(kEmbedThreads) deltad_embed(EmbedPa
   const void* table = p.table;
   const LowRankSlot* factors = nullptr;
   const int32_t slot = slot_of_row(p.groups, row);
-  if (slot >= 0) {
+  if (id >= 0 && slot >= 0) {
     const void* own = load_global(p.slot_table + slot);
     if (own != nullptr) table = own;
     if (p.low_rank != nullptr && load_global(&p.low_rank[slot].ranks) > 0) {
@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(kEmbedThreads) deltad_embed(EmbedPa
       id % kTileOutputs * 4;
   float* out = p.out + row * p.out_stride;
   for (auto n = static_cast<int32_t>(threadIdx.x); in_bounds(n < 4 * steps); n += kEmbedThreads) {
-    const uint4 v = load_global(tile + n / 4 * 32 + n % 4);
+    const uint4 v = id < 0 ? make_uint4(0, 0, 0, 0) : load_global(tile + n / 4 * 32 + n % 4);
     const uint32_t pairs[4] = {v.x, v.y, v.z, v.w};
     DELTAD_UNROLL
     for (int32_t i = 0; i < 4; ++i) {

@@ -1,6 +1,7 @@
 // out[r] = the embedding of ids[r]: of the base's table or the row's variant's own, plus what the
-// variant's low-rank factors say. Tables lie in base tiles (linear_tiles.h), as a tied head needs
-// them; a row's 32 columns of a step are 64 bytes side by side. A block a row.
+// variant's low-rank factors say; zeros of a token that another rank has. Tables lie in base tiles
+// (linear_tiles.h), as a tied head needs them; a row's 32 columns of a step are 64 bytes side by
+// side. A block a row.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ struct EmbedParams {
   const void* const* slot_table;  // [slots]: a variant's own tiles, or null
   const LowRankSlot* low_rank;    // [slots], or null: no variant has factors
   const RowGroups* groups;
-  const int32_t* ids;  // [rows], below the row's vocabulary
+  const int32_t* ids;  // [rows], below the row's vocabulary; negative: another rank's
   float* out;          // [rows, out_stride], rows 8-byte aligned
   int64_t out_stride;
   int32_t rows;

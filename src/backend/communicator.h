@@ -5,8 +5,6 @@
 // gets it stops there, because the others may still be reading its memory.
 #pragma once
 
-#include <cstddef>
-
 #include "backend/ops.h"
 #include "base/status.h"
 #include "tensor/tensor_view.h"
@@ -22,13 +20,12 @@ class Communicator {
 
   // Sum = Σ part over the ranks, added in the order of the ranks whatever the size, so that every
   // rank has the same bits. kStore: out = Sum; kAddResidual: out += Sum. Both fp32 [M, N], of
-  // different memory.
+  // different memory. part is lost, and the others read it until this rank's next call: that one
+  // needs other memory for its part, and the one after it may have the same again.
   virtual Status all_reduce(TensorView out, TensorView part, Epilogue epilogue) = 0;
-  // out fp32 [M, ΣN]: the parts, fp32 [M, N] of each rank, side by side in the order of the ranks.
-  // N may differ from rank to rank.
-  virtual Status all_gather(TensorView out, TensorView part) = 0;
-  // What rank `root` has at data, on all of them.
-  virtual Status broadcast(void* data, size_t bytes, int root) = 0;
+  // Before a step is ended: waits until what this rank ordered is done. The error names a rank that
+  // has not got there in time.
+  virtual Status settle() = 0;
 
   // This rank cannot go on: all of them get an error that says why, and which rank it was.
   virtual void fail(const Status& why) = 0;

@@ -46,23 +46,13 @@ class LoadingLog {
   std::atomic<int> seen_{0};
 };
 
-// Several ranks are on this machine's processors.
-Status check_ranks(const Config& config) {
-  if (config.tensor_parallel > 1 && config.device == DeviceChoice::kCuda)
-    return unimplemented(
-        fmt::format("tensor_parallel is {} and device is cuda: several ranks run on CPUs only",
-                    config.tensor_parallel));
-  return {};
-}
-
-// Alone it is where `device` says.
 Result<std::unique_ptr<BaseModel>> load_base_on(const Config& config, const Progress& progress) {
-  RETURN_IF_ERROR(check_ranks(config));
   if (config.tensor_parallel > 1) {
-    if (config.device == DeviceChoice::kAuto)
-      log_warning("device: auto: the CPU is used, for several ranks run on CPUs only");
-    return load_base_model(config.base, config.cpu, progress,
-                           {config.tensor_parallel, from_seconds(config.engine.stall_seconds)});
+    const ParallelOptions ranks{config.tensor_parallel, from_seconds(config.engine.stall_seconds)};
+    const MakeRanks make = [&](const ModelConfig& model) {
+      return make_parallel_backend(config.device, model, config.cpu, ranks);
+    };
+    return load_base_model(config.base, make, progress);
   }
   ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, make_backend(config.device, config.cpu));
   return load_base_model(config.base, std::move(backend), progress);
@@ -415,7 +405,6 @@ Status check_files(const Config& config) {
   VariantLoadOptions options;
   options.architecture = checkpoint->config().architecture;
   ASSIGN_OR_RETURN(options.base_digest, base_digest(*checkpoint));
-  RETURN_IF_ERROR(check_ranks(config));
   RETURN_IF_ERROR(ShardMap::make(checkpoint->config(), config.tensor_parallel).status());
   const WeightTable table = make_weight_table(checkpoint->config());
   for (const VariantSource& variant : config.variants)

@@ -38,6 +38,22 @@ Result<std::unique_ptr<Backend>> make_backend(DeviceChoice choice, const CpuBack
   return make_cpu_backend(cpu);
 }
 
+Result<std::unique_ptr<ParallelBackend>> make_parallel_backend(DeviceChoice choice,
+                                                               const ModelConfig& config,
+                                                               const CpuBackendOptions& cpu,
+                                                               const ParallelOptions& options) {
+  if (choice == DeviceChoice::kCpu) return make_parallel_cpu_backend(config, cpu, options);
+  // Before GPUs are taken.
+  RETURN_IF_ERROR(ShardMap::make(config, options.ranks).status());
+  Result<CudaRanks> gpus = make_cuda_ranks(options.ranks, options.patience);
+  if (gpus.ok())
+    return ParallelBackend::make(config, std::move(gpus->backends), std::move(gpus->communicators));
+  if (choice == DeviceChoice::kCuda) return gpus.status().in("device: cuda");
+  log_info("device: auto: the CPU is used, for no {} GPUs can be ({})", options.ranks,
+           gpus.status().message());
+  return make_parallel_cpu_backend(config, cpu, options);
+}
+
 std::vector<std::string> backend_list() {
   return {fmt::format("CPU, {}", isa_name(best_isa())), describe_cuda()};
 }

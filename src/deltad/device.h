@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "parallel/parallel_backend.h"
 
 namespace deltad {
 
@@ -21,6 +22,12 @@ const char* device_name(DeviceChoice choice);
 
 // kCuda fails where there is no GPU; kAuto says in the log why it takes the CPU.
 Result<std::unique_ptr<Backend>> make_backend(DeviceChoice choice, const CpuBackendOptions& cpu);
+
+// The same with several ranks: a GPU each, or this machine's processors.
+Result<std::unique_ptr<ParallelBackend>> make_parallel_backend(DeviceChoice choice,
+                                                               const ModelConfig& config,
+                                                               const CpuBackendOptions& cpu,
+                                                               const ParallelOptions& options);
 
 // What this program has on this machine, a line each: "CPU, avx2", "CUDA 13.0 (no GPU: …)".
 std::vector<std::string> backend_list();

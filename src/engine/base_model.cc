@@ -52,19 +52,26 @@ Result<std::unique_ptr<BaseModel>> load_base_model(const std::string& path,
   return model;
 }
 
+Result<std::unique_ptr<BaseModel>> load_base_model(const std::string& path, const MakeRanks& make,
+                                                   const Progress& progress) {
+  ASSIGN_OR_RETURN(std::unique_ptr<BaseModel> model, open_base_model(path));
+  ASSIGN_OR_RETURN(model->parallel, make(model->config()));
+  RETURN_IF_ERROR(load_weights(*model, progress));
+  return model;
+}
+
 Result<std::unique_ptr<BaseModel>> load_base_model(const std::string& path,
                                                    const CpuBackendOptions& backend,
                                                    const Progress& progress,
                                                    const ParallelOptions& parallel) {
-  ASSIGN_OR_RETURN(std::unique_ptr<BaseModel> model, open_base_model(path));
   if (parallel.ranks > 1) {
-    ASSIGN_OR_RETURN(model->parallel,
-                     make_parallel_cpu_backend(model->config(), backend, parallel));
-  } else {
-    ASSIGN_OR_RETURN(model->backend, make_cpu_backend(backend));
+    const MakeRanks make = [&](const ModelConfig& config) {
+      return make_parallel_cpu_backend(config, backend, parallel);
+    };
+    return load_base_model(path, make, progress);
   }
-  RETURN_IF_ERROR(load_weights(*model, progress));
-  return model;
+  ASSIGN_OR_RETURN(std::unique_ptr<Backend> made, make_cpu_backend(backend));
+  return load_base_model(path, std::move(made), progress);
 }
 
 }  // namespace deltad

@@ -3,6 +3,7 @@
 // constant; outlives engine and router.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -37,6 +38,11 @@ std::string model_name_of(const std::string& path);
 // Reads and loads it all into the backend. progress is called while weights are read.
 Result<std::unique_ptr<BaseModel>> load_base_model(const std::string& path,
                                                    std::unique_ptr<Backend> backend,
+                                                   const Progress& progress);
+// The same, shared by the ranks that `make` makes for it.
+using MakeRanks =
+    std::function<Result<std::unique_ptr<ParallelBackend>>(const ModelConfig& config)>;
+Result<std::unique_ptr<BaseModel>> load_base_model(const std::string& path, const MakeRanks& make,
                                                    const Progress& progress);
 // The same into the processors' memory. With several ranks they are shared by a backend each.
 Result<std::unique_ptr<BaseModel>> load_base_model(const std::string& path,

@@ -82,7 +82,9 @@ Result<std::unique_ptr<Transformer>> Transformer::make(const ModelConfig& config
   };
   ASSIGN_OR_RETURN(made->residual_, backend.allocate(bytes(made->hidden_stride_, sizeof(float))));
   if (communicator != nullptr) {
-    ASSIGN_OR_RETURN(made->partial_, backend.allocate(bytes(made->hidden_stride_, sizeof(float))));
+    for (Buffer& partial : made->partials_) {
+      ASSIGN_OR_RETURN(partial, backend.allocate(bytes(made->hidden_stride_, sizeof(float))));
+    }
   }
   ASSIGN_OR_RETURN(made->gathered_, backend.allocate(bytes(made->hidden_stride_, sizeof(float))));
   ASSIGN_OR_RETURN(made->normed_, backend.allocate(bytes(made->hidden_stride_, act)));
@@ -98,8 +100,8 @@ Result<std::unique_ptr<Transformer>> Transformer::make(const ModelConfig& config
 
 size_t Transformer::workspace_bytes() const {
   size_t bytes = 0;
-  for (const Buffer* buffer : {&residual_, &partial_, &normed_, &qkv_, &attended_, &gated_,
-                               &gathered_, &logits_, &cos_sin_})
+  for (const Buffer* buffer : {&residual_, &partials_[0], &partials_[1], &normed_, &qkv_,
+                               &attended_, &gated_, &gathered_, &logits_, &cos_sin_})
     bytes += buffer->bytes();
   return bytes;
 }
@@ -116,6 +118,12 @@ Status Transformer::ensure_logits(int64_t rows, int64_t columns) {
   logits_rows_ = new_rows;
   logits_columns_ = new_columns;
   return Status();
+}
+
+// Never the one before, which other ranks may still read.
+TensorView Transformer::next_partial(int64_t rows) {
+  turn_ = 1 - turn_;
+  return view(partials_[turn_], DType::kF32, rows, config_.hidden, hidden_stride_);
 }
 
 int64_t Transformer::vocab_of(int32_t slot, std::span<const VariantWeights* const> slots) const {
@@ -170,7 +178,7 @@ Status Transformer::run_block(int64_t layer, TensorView residual, const Batch& b
       linear(residual, x, weight, Epilogue::kAddResidual);
       return {};
     }
-    const TensorView partial = view(partial_, DType::kF32, m, config_.hidden, hidden_stride_);
+    const TensorView partial = next_partial(m);
     linear(partial, x, weight, Epilogue::kStore);
     return communicator_->all_reduce(residual, partial, Epilogue::kAddResidual);
   };
@@ -214,10 +222,10 @@ Result<Logits> Transformer::forward(const Batch& batch, const KvView& kv,
   const float eps = static_cast<float>(config_.rms_eps);
   const DType act = ops.activation_type();
   const TensorView residual = view(residual_, DType::kF32, m, config_.hidden, hidden_stride_);
-  const TensorView partial = view(partial_, DType::kF32, m, config_.hidden, hidden_stride_);
-  ops.embed(communicator_ ? partial : residual, table_.embedding, batch.ids, batch.groups);
+  const TensorView embedded = communicator_ ? next_partial(m) : residual;
+  ops.embed(embedded, table_.embedding, batch.ids, batch.groups);
   if (communicator_)
-    RETURN_IF_ERROR(communicator_->all_reduce(residual, partial, Epilogue::kStore));
+    RETURN_IF_ERROR(communicator_->all_reduce(residual, embedded, Epilogue::kStore));
   if (observer) RETURN_IF_ERROR(observe(*observer, -1, residual));
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
     RETURN_IF_ERROR(run_block(layer, residual, batch, kv, nullptr));
@@ -230,6 +238,7 @@ Result<Logits> Transformer::forward(const Batch& batch, const KvView& kv,
   }
 
   if (r == 0) {
+    if (communicator_) RETURN_IF_ERROR(communicator_->settle());
     RETURN_IF_ERROR(ops.end_step({}).status());
     return out;
   }
@@ -239,6 +248,7 @@ Result<Logits> Transformer::forward(const Batch& batch, const KvView& kv,
   ops.gather_rows(gathered, residual, batch.logit_rows);
   ops.rms_norm(normed, gathered, table_.final_norm, eps, groups);
   ops.linear(logits, normed, table_.head, groups, Epilogue::kStore);
+  if (communicator_) RETURN_IF_ERROR(communicator_->settle());
   ASSIGN_OR_RETURN(out.values, ops.end_step(logits));
   return out;
 }

@@ -2,6 +2,7 @@
 // only. Published method: Llama (arXiv 2302.13971) with grouped-query attention (arXiv 2305.13245).
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <span>
@@ -66,6 +67,7 @@ class Transformer {
   Transformer(const ModelConfig& config, const WeightTable& table, Backend& backend,
               Communicator* communicator);
   Status ensure_logits(int64_t rows, int64_t columns);
+  TensorView next_partial(int64_t rows);
   int64_t vocab_of(int32_t slot, std::span<const VariantWeights* const> slots) const;
   void begin(const Batch& batch, std::span<const VariantWeights* const> slots,
              std::span<const RowGroup> logit_groups);
@@ -82,15 +84,16 @@ class Transformer {
   // Elements from row to row of residual_/gathered_/normed_, qkv_, attended_, gated_.
   int64_t hidden_stride_ = 0, qkv_stride_ = 0, attended_stride_ = 0, gated_stride_ = 0;
   int64_t logits_rows_ = 0, logits_columns_ = 0;
-  Buffer residual_;  // fp32 [M, H]
-  Buffer partial_;   // fp32 [M, H], with a communicator: this rank's part of a sum
-  Buffer normed_;    // activation [M, H]
-  Buffer qkv_;       // fp32 [M, q|k|v]
-  Buffer attended_;  // activation [M, heads·head_dim]
-  Buffer gated_;     // activation [M, I]
-  Buffer gathered_;  // fp32 [R, H]
-  Buffer logits_;    // fp32 [R, V]
-  Buffer cos_sin_;   // fp32 [positions, head_dim]
+  Buffer residual_;                 // fp32 [M, H]
+  std::array<Buffer, 2> partials_;  // fp32 [M, H], with a communicator: this rank's parts of sums
+  size_t turn_ = 0;                 // of partials_
+  Buffer normed_;                   // activation [M, H]
+  Buffer qkv_;                      // fp32 [M, q|k|v]
+  Buffer attended_;                 // activation [M, heads·head_dim]
+  Buffer gated_;                    // activation [M, I]
+  Buffer gathered_;                 // fp32 [R, H]
+  Buffer logits_;                   // fp32 [R, V]
+  Buffer cos_sin_;                  // fp32 [positions, head_dim]
 };
 
 }  // namespace deltad

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/cuda/cuda_communicator.h"
 #include "backend/cuda/cuda_ops.h"
 #include "base/worker_team.h"
 
@@ -15,9 +16,10 @@ namespace {
 
 constexpr int kMostHostThreads = 4;  // rows of logits are sampled at once
 
-// A step that nobody waited for, or a copy that failed half-way, may still use it.
+// A step that nobody waited for, of another rank too, or a copy that failed half-way, may still use
+// it.
 void free_device(void* data, size_t) {
-  cudaDeviceSynchronize();
+  CudaDevice::wait_for_all();
   cudaFree(data);
 }
 
@@ -102,6 +104,20 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaBackendOptions& opt
                                                : std::min(kMostHostThreads, WorkerTeam::cores());
   return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(
       std::move(device), std::move(kernels), std::move(ring), threads));
+}
+
+Result<CudaRanks> make_cuda_ranks(int ranks, Duration bound) {
+  CudaRanks made;
+  std::vector<CudaOps*> ops;
+  for (int rank = 0; rank < ranks; ++rank) {
+    // Sampling is the first one's.
+    Result<std::unique_ptr<Backend>> backend = make_cuda_backend({rank, rank == 0 ? 0 : 1});
+    if (!backend.ok()) return backend.status().in(fmt::format("rank {} of {}", rank, ranks));
+    made.backends.push_back(std::move(*backend));
+    ops.push_back(&static_cast<CudaOps&>(made.backends.back()->ops()));
+  }
+  ASSIGN_OR_RETURN(made.communicators, make_cuda_communicators(ops, bound));
+  return made;
 }
 
 std::string describe_cuda() {

@@ -4,8 +4,11 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "backend/backend.h"
+#include "backend/communicator.h"
+#include "base/clock.h"
 
 namespace deltad {
 
@@ -16,6 +19,17 @@ struct CudaBackendOptions {
 
 // kUnavailable if there is no such GPU or no driver, kUnimplemented if this program cannot use it.
 Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaBackendOptions& options);
+
+// One backend and one communicator a rank, in their order.
+struct CudaRanks {
+  std::vector<std::unique_ptr<Backend>> backends;
+  std::vector<std::unique_ptr<Communicator>> communicators;  // end before the backends
+};
+
+// Ranks of tensor parallelism on CUDA's devices 0 to ranks − 1. A rank, or its GPU, that the others
+// have waited for longer than `bound` has failed. Errors as above; kUnimplemented also if the GPUs
+// cannot reach each other's memory.
+Result<CudaRanks> make_cuda_ranks(int ranks, Duration bound);
 
 // "CUDA 13.0 (no GPU: …)", "not built in": what make_cuda_backend has to offer here.
 std::string describe_cuda();

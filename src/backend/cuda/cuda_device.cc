@@ -2,10 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "base/log.h"
 
 namespace deltad {
 namespace {
+
+Mutex opened_mutex;
+std::vector<const CudaDevice*> opened GUARDED_BY(opened_mutex);  // of the process
 
 // After these every call of the process fails.
 bool is_sticky(cudaError_t error) {
@@ -51,6 +57,8 @@ std::string cuda_reason(cudaError_t error) {
 Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int ordinal) {
   std::unique_ptr<CudaDevice> device(new CudaDevice());
   RETURN_IF_ERROR(device->start(ordinal));
+  MutexLock lock(opened_mutex);
+  opened.push_back(device.get());
   return device;
 }
 
@@ -85,6 +93,10 @@ Status CudaDevice::start(int ordinal) {
 }
 
 CudaDevice::~CudaDevice() {
+  {
+    MutexLock lock(opened_mutex);
+    std::erase(opened, this);
+  }
   // Memory that was given back in the order of a stream is back when the stream is done.
   for (cudaStream_t stream : {load_, compute_}) {
     if (stream == nullptr) continue;
@@ -95,8 +107,28 @@ CudaDevice::~CudaDevice() {
   if (steps_ != nullptr) cudaEventDestroy(steps_);
 }
 
+void CudaDevice::wait_for_all() {
+  MutexLock lock(opened_mutex);
+  for (const CudaDevice* device : opened)
+    for (cudaStream_t stream : {device->load_, device->compute_}) cudaStreamSynchronize(stream);
+}
+
 Status CudaDevice::use() {
   return CUDA_STATUS(*this, cudaSetDevice(ordinal_), fmt::format("choosing GPU {}", ordinal_));
+}
+
+Status CudaDevice::reach(const CudaDevice& other) {
+  int can = 0;
+  RETURN_IF_ERROR(CUDA_STATUS(*this, cudaDeviceCanAccessPeer(&can, ordinal_, other.ordinal_),
+                              "asking which GPUs reach each other"));
+  if (can == 0)
+    return unimplemented(fmt::format(
+        "GPU {} cannot reach the memory of GPU {} (NVLink, or peer access over PCIe), which ranks "
+        "need",
+        ordinal_, other.ordinal_));
+  const cudaError_t error = cudaDeviceEnablePeerAccess(other.ordinal_, 0);
+  if (error == cudaErrorPeerAccessAlreadyEnabled) return {};  // by a model before this one
+  return check(error, "cudaDeviceEnablePeerAccess", "letting GPUs reach each other");
 }
 
 Status CudaDevice::check(cudaError_t error, std::string_view call, std::string_view purpose) {

@@ -34,6 +34,11 @@ class CudaDevice {
   Status check(cudaError_t error, std::string_view call, std::string_view purpose);
   Status health() const;
 
+  // Its kernels may use the other's memory from now on. kUnimplemented if they cannot.
+  Status reach(const CudaDevice& other);
+  // Waits until all GPUs of this process are done with what they were given.
+  static void wait_for_all();
+
   cudaStream_t compute() const { return compute_; }
   cudaStream_t load() const { return load_; }
   const std::string& name() const { return name_; }

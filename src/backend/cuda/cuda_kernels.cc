@@ -16,6 +16,7 @@
 #include "kernels/cuda/rope_append.h"
 #include "kernels/cuda/sign_planes.h"
 #include "kernels/cuda/silu_gate.h"
+#include "kernels/cuda/sum_parts.h"
 
 namespace deltad {
 namespace {
@@ -32,7 +33,8 @@ Result<std::unique_ptr<CudaKernels>> CudaKernels::load(CudaDevice& device) {
   for (const char* name :
        {cuda::kRepackBaseKernel, cuda::kRepackSignsKernel, cuda::kSignPlanesKernel,
         cuda::kRmsNormKernel, cuda::kSiluGateKernel, cuda::kRopeAppendKernel, cuda::kEmbedKernel,
-        cuda::kGatherRowsKernel, cuda::kLowRankShrinkKernel, cuda::kLowRankExpandKernel})
+        cuda::kGatherRowsKernel, cuda::kLowRankShrinkKernel, cuda::kLowRankExpandKernel,
+        cuda::kSumPartsKernel})
     RETURN_IF_ERROR(made->find(name, 0));
   for (const cuda::LinearKernel& kernel : cuda::kLinearKernels)
     RETURN_IF_ERROR(made->find(kernel.name, cuda::linear_decode_shared(kernel)));

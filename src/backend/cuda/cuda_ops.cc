@@ -38,9 +38,13 @@ void CudaOps::begin_step(const StepTables& tables) {
   program_.begin(rows_.prompt_tiles() == 0 && tables.ids.size() <= kMostGraphRows);
 }
 
-Result<TensorView> CudaOps::download(TensorView values) {
+Status CudaOps::flush() {
   if (working()) note(program_.flush());
-  if (!working()) return failure_;
+  return failure_;
+}
+
+Result<TensorView> CudaOps::download(TensorView values) {
+  RETURN_IF_ERROR(flush());
   const size_t bytes =
       static_cast<size_t>(values.rows() * values.row_stride) * dtype_size(values.dtype);
   if (bytes > downloaded_.bytes()) {

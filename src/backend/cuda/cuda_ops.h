@@ -14,6 +14,7 @@
 #include "backend/cuda/step_rows.h"
 #include "base/worker_team.h"
 #include "kernels/cuda/linear_decode.h"
+#include "kernels/cuda/sum_parts.h"
 
 namespace deltad {
 
@@ -23,6 +24,10 @@ class CudaOps final : public Ops {
   CudaOps(CudaDevice& device, const CudaKernels& kernels, const CudaWeights& weights,
           int host_threads);
 
+  CudaDevice& device() { return device_; }
+  // For what is ordered between a step's operations: launches those that were gathered.
+  Status flush();
+  Status sum_parts(const cuda::SumPartsParams& p);
   // Once, after the weights are declared.
   Status allocate_slots();
   int64_t replayed_steps() const { return program_.replays(); }

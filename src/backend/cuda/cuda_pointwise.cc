@@ -1,4 +1,4 @@
-// CudaOps: embed, rms_norm and gather_rows.
+// CudaOps: embed, rms_norm, gather_rows and sum_parts.
 #include "backend/cuda/cuda_ops.h"
 #include "base/check.h"
 #include "kernels/cuda/embed.h"
@@ -55,6 +55,11 @@ void CudaOps::gather_rows(TensorView out, TensorView x, std::span<const int32_t>
   p.count = static_cast<int32_t>(rows.size());
   p.columns = static_cast<int32_t>(x.shape[1]);
   launch(cuda::kGatherRowsKernel, cuda::gather_rows_launch(p), p);
+}
+
+Status CudaOps::sum_parts(const cuda::SumPartsParams& p) {
+  launch(cuda::kSumPartsKernel, cuda::sum_parts_launch(p), p);
+  return failure_;
 }
 
 }  // namespace deltad

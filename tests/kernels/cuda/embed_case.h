@@ -32,15 +32,15 @@ struct EmbedCase {
     fill(b, kOwnVocabulary * kRanks);
     for (int32_t k = 0; k < kRanks; ++k) scale.push_back(k < kRanks / 2 ? 0.5f : 2.0f);
     groups.count = 4;
-    groups.group[0] = {0, 3, -1};  // base
-    groups.group[1] = {3, 5, 0};   // its own table
-    groups.group[2] = {5, 7, 1};   // factors
-    groups.group[3] = {7, 9, 2};   // both
-    ids = {0, 36, 17, 42, 3, 36, 0, 42, 8};
+    groups.group[0] = {0, 3, -1};                        // base
+    groups.group[1] = {3, 6, 0};                         // its own table
+    groups.group[2] = {6, 9, 1};                         // factors
+    groups.group[3] = {9, 12, 2};                        // both
+    ids = {0, 36, -1, 42, 3, -1, 36, 0, -1, 42, -1, 8};  // −1: another rank's
   }
 
   int32_t rows() const { return static_cast<int32_t>(ids.size()); }
-  int32_t slot_of(int32_t row) const { return row < 3 ? -1 : (row - 3) / 2; }
+  int32_t slot_of(int32_t row) const { return row / 3 - 1; }
 
   static std::vector<uint16_t> tiles(const std::vector<uint16_t>& rows, int32_t count,
                                      int32_t columns) {
@@ -98,8 +98,9 @@ struct EmbedCase {
       const int32_t slot = slot_of(row), id = ids[static_cast<size_t>(row)];
       const std::vector<uint16_t>& from = slot == 0 || slot == 2 ? own_table : table;
       for (int32_t c = 0; c < columns; ++c) {
-        double want = bf16_to_f32(from[static_cast<size_t>(id * columns + c)]), size = 0;
-        for (int32_t k = 0; k < (slot > 0 ? kRanks : 0); ++k) {
+        double want = 0, size = 0;
+        if (id >= 0) want = bf16_to_f32(from[static_cast<size_t>(id * columns + c)]);
+        for (int32_t k = 0; k < (id >= 0 && slot > 0 ? kRanks : 0); ++k) {
           const double part = double{scale[static_cast<size_t>(k)]} *
                               bf16_to_f32(b[static_cast<size_t>(id * kRanks + k)]) *
                               bf16_to_f32(a[static_cast<size_t>(k * a_stride + c)]);

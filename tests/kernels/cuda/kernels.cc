@@ -15,6 +15,7 @@
 #include "kernels/cuda/sampler.h"
 #include "kernels/cuda/sign_planes.h"
 #include "kernels/cuda/silu_gate.h"
+#include "kernels/cuda/sum_parts.h"
 #include "tests/support/cuda_on_cpu/kernel_registry.h"
 
 // Name, parameter, threads of a block (__launch_bounds__).
@@ -62,6 +63,7 @@
   K(deltad_silu_gate, SiluGateParams, kSiluGateThreads)                     \
   K(deltad_embed, EmbedParams, kEmbedThreads)                               \
   K(deltad_gather_rows, GatherRowsParams, kGatherRowsThreads)               \
+  K(deltad_sum_parts, SumPartsParams, kSumPartsThreads)                     \
   K(deltad_sampler, SamplerParams, kSamplerThreads)
 
 namespace deltad::cuda {

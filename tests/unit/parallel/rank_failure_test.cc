@@ -39,12 +39,7 @@ class FaultyCommunicator final : public Communicator {
     fault_.after(call);
     return status;
   }
-  Status all_gather(TensorView out, TensorView part) override {
-    return inner_->all_gather(out, part);
-  }
-  Status broadcast(void* data, size_t bytes, int root) override {
-    return inner_->broadcast(data, bytes, root);
-  }
+  Status settle() override { return inner_->settle(); }
   void fail(const Status& why) override { inner_->fail(why); }
   Status status() const override { return inner_->status(); }
 

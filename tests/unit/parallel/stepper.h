@@ -102,8 +102,8 @@ inline std::vector<std::vector<float>> run_mixed(const BaseModel& base,
         batch.ids.push_back((37 * static_cast<int32_t>(s) + 101 * (lengths[s] + i) + vocab - 1) %
                             vocab);
       batch.groups.push_back({first, first + count, variants[s] ? slot++ : kBaseSlot});
-      batch.spans.push_back(
-          {first, first + count, lengths[s], stepper.blocks_of(static_cast<int>(s))});
+      batch.spans.push_back({first, first + count, lengths[s],
+                             stepper.blocks_of(static_cast<int>(s)), lengths[s] >= prompt});
       for (int32_t i = step % 2 == 0 ? 0 : count - 1; i < count; ++i)
         batch.logit_rows.push_back(first + i);
       lengths[s] += count;

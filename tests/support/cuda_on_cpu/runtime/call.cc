@@ -58,11 +58,12 @@ cudaError_t Call::device_error() const {
 }
 
 cudaError_t Call::begin() {
-  const size_t number = gpu_.calls.size();
+  const int device = current_device();
+  const size_t number = gpu_.calls.size(), of_device = gpu_.calls_of[device]++;
   const auto [site, added] =
       gpu_.sites.try_emplace(site_, static_cast<uint32_t>(gpu_.sites.size()));
   if (added) gpu_.site_keys.push_back(site_.key());
-  gpu_.calls.emplace_back(name_, site->second);
+  gpu_.calls.push_back({name_, site->second, device});
   gpu_.schedule.at_call();
   if (Schedule::on_driver_thread()) {
     return misuse(cudaErrorNotPermitted, "a host function calls the runtime");
@@ -76,9 +77,16 @@ cudaError_t Call::begin() {
     skip_ = gpu_.off.contains(key);
   }
   gpu_.next_work_error = cudaSuccess;
+  gpu_.next_work_hangs = false;
   for (const Failure& failure : gpu_.failures) {
-    if (failure.call != number) continue;
+    if (failure.device >= 0 ? failure.device != device || failure.call != of_device
+                            : failure.call != number)
+      continue;
     const auto error = static_cast<cudaError_t>(failure.error);
+    if (failure.hangs) {
+      gpu_.next_work_hangs = true;
+      continue;
+    }
     if (failure.at_execution) {
       gpu_.next_work_error = error;
       continue;
@@ -91,6 +99,7 @@ cudaError_t Call::begin() {
 
 cudaError_t Call::end(cudaError_t result) {
   gpu_.next_work_error = cudaSuccess;
+  gpu_.next_work_hangs = false;
   if (result != cudaSuccess && result != cudaErrorNotReady) last_error() = result;
   return result;
 }

@@ -50,7 +50,8 @@ size_t call_count() {
 std::vector<CallRecord> calls() {
   const MutexLock lock(gpu().mutex);
   std::vector<CallRecord> all;
-  for (const auto& [name, site] : gpu().calls) all.push_back({name, gpu().site_keys[site]});
+  for (const auto& call : gpu().calls)
+    all.push_back({call.name, gpu().site_keys[call.site], call.device});
   return all;
 }
 
@@ -62,6 +63,12 @@ std::vector<std::string> launches() {
 void inject(const Failure& failure) {
   const MutexLock lock(gpu().mutex);
   gpu().failures.push_back(failure);
+}
+
+void let_go() {
+  const MutexLock lock(gpu().mutex);
+  gpu().let_go = true;
+  gpu().changed.notify_all();
 }
 
 std::vector<SyncSite> sync_sites() {

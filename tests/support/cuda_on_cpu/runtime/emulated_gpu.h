@@ -57,6 +57,7 @@ size_t pinned_bytes();  // registered memory included
 struct CallRecord {
   std::string name;
   std::string site;  // CallSite::key()
+  int device;        // the calling thread's
 };
 size_t call_count();
 std::vector<CallRecord> calls();
@@ -65,16 +66,21 @@ std::vector<CallRecord> calls();
 // launches are not): "deltad_rms_norm grid 3x1x1 block 256x1x1 shared 32".
 std::vector<std::string> launches();
 
-// The call with this number has no effect and returns the error (a call that frees or destroys does
-// so all the same); `sticky`: from then on, all calls do, of that device. at_execution: instead,
-// the call succeeds and the work that it handed over fails, which is sticky always.
+// The call with this number (device ≥ 0: among those of threads at that device, whose order does
+// not depend on the others') has no effect and returns the error (a call that frees or destroys
+// does so all the same); `sticky`: from then on, all calls do, of that device. at_execution:
+// instead, the call succeeds and the work that it handed over fails, which is sticky always. hangs:
+// the work does not end before let_go().
 struct Failure {
   size_t call;
   int error;  // a cudaError_t; cuBLASLt and NCCL have their own way to say it
   bool sticky = false;
   bool at_execution = false;
+  bool hangs = false;
+  int device = -1;
 };
 void inject(const Failure& failure);
+void let_go();
 
 // Call sites of what orders work: waits for events, records, synchronisation. A site that is
 // switched off does nothing and succeeds.

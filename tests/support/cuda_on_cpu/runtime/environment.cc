@@ -2,7 +2,8 @@
 //
 //   DELTAD_EMULATED_GPU=devices=2,memory=268435456,order=random,seed=7,idle_ms=5,fail=17:2,off=KEY
 //
-// fail=CALL:ERROR, sticky=CALL:ERROR and late=CALL:ERROR (at execution) inject a failure; off=KEY
+// fail=CALL:ERROR, sticky=CALL:ERROR and late=CALL:ERROR (at execution) inject a failure, with
+// :DEVICE behind it at that device's call; hang=CALL:0 lets work hang; off=KEY
 // switches a site of sync_sites() off (commas in it are written as '+'). When the program ends it
 // writes what was found to the file DELTAD_EMULATED_GPU_REPORT, "found", "leak", "call" or "site"
 // before each line.
@@ -29,7 +30,8 @@ void write_report() {
   std::ofstream out(std::getenv("DELTAD_EMULATED_GPU_REPORT"));
   write_lines(out, "found", report());
   write_lines(out, "leak", leaks());
-  for (const CallRecord& call : calls()) out << "call " << call.name << ' ' << call.site << '\n';
+  for (const CallRecord& call : calls())
+    out << "call " << call.name << ' ' << call.site << ' ' << call.device << '\n';
   for (const SyncSite& site : sync_sites()) {
     out << "site " << site.call << ' ' << site.key << ' ' << describe_site(site.key) << '\n';
   }
@@ -38,7 +40,10 @@ void write_report() {
 Failure failure_of(const std::string& value) {
   const size_t colon = value.find(':');
   CHECK(colon != std::string::npos, "DELTAD_EMULATED_GPU: CALL:ERROR expected");
-  return {std::stoull(value), std::stoi(value.substr(colon + 1))};
+  Failure failure{std::stoull(value), std::stoi(value.substr(colon + 1))};
+  const size_t device = value.find(':', colon + 1);
+  if (device != std::string::npos) failure.device = std::stoi(value.substr(device + 1));
+  return failure;
 }
 
 }  // namespace
@@ -71,10 +76,11 @@ Settings settings_of_environment() {
                                           : Order::kRandom;
     } else if (name == "pageable_is_fault") {
       options.pageable_is_fault = value == "1";
-    } else if (name == "fail" || name == "sticky" || name == "late") {
+    } else if (name == "fail" || name == "sticky" || name == "late" || name == "hang") {
       Failure failure = failure_of(value);
       failure.sticky = name == "sticky";
       failure.at_execution = name == "late";
+      failure.hangs = name == "hang";
       settings.failures.push_back(failure);
     } else if (name == "off") {
       for (char& c : value) c = c == '+' ? ',' : c;

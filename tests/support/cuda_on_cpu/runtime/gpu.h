@@ -44,8 +44,13 @@ class Gpu {
   Schedule schedule;
   Handles handles;
 
-  // Calls so far: the name, and the site's place among `site_keys`.
-  std::vector<std::pair<const char*, uint32_t>> calls;
+  struct Called {
+    const char* name;
+    uint32_t site;  // among `site_keys`
+    int device;
+  };
+  std::vector<Called> calls;
+  std::map<int, size_t> calls_of;  // device
   std::map<CallSite, uint32_t> sites;
   std::vector<std::string> site_keys;
   std::vector<std::string> launches;  // of kernels so far, captured ones among them
@@ -53,6 +58,8 @@ class Gpu {
   std::vector<SyncSite> sync_sites;
   std::set<std::string> off;                  // sites
   cudaError_t next_work_error = cudaSuccess;  // what the call's work will fail with
+  bool next_work_hangs = false;
+  bool let_go = false;  // of what hangs
   int next_stream_number = 1;
   std::map<std::string, std::shared_ptr<Ranks>> ranks;  // by NCCL's id
 };

@@ -27,6 +27,7 @@ struct Work {
   std::string stream;  // in words
   CallSite site;
   int device = 0;
+  bool hangs = false;                  // until emulated_gpu::let_go()
   bool overlaps = false;               // a kernel that may start before the one before it has ended
   std::vector<const void*> uses = {};  // addresses that the call itself names
   std::function<void(Gpu&, Operation&)> prepare = {};  // when the host hands it over

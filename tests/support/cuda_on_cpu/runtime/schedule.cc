@@ -67,6 +67,7 @@ bool Schedule::broken(const Operation& operation) const {
 
 bool Schedule::ready(const Operation& operation) const {
   if (operation.state != Operation::State::kPending) return false;
+  if (operation.work->hangs && !gpu_.let_go) return false;
   const auto free = [](const Operation& o) {
     return std::all_of(o.after.begin(), o.after.end(), [](const auto& a) { return a->done(); });
   };

@@ -29,6 +29,7 @@ cudaError_t hand_over(Gpu& gpu, CUstream_st& stream, Work work, std::vector<Oper
     work.join = {};
     work.run = [error](Gpu& g, Operation& o) { g.fail(o.work->device, error); };
   }
+  work.hangs = gpu.next_work_hangs;
   if (stream.capture) {
     Capture& capture = *stream.capture;
     if (capture.invalid) return cudaErrorStreamCaptureInvalidated;

@@ -1,0 +1,258 @@
+// Models on several emulated GPUs: the logits of one GPU and of the CPU, sums that are the same
+// bits whatever the size, and what becomes of it when a GPU fails or hangs.
+#include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <thread>
+
+#include "tests/cuda/emulated_world.h"
+#include "tests/support/random_model.h"
+#include "tests/unit/parallel/close_rows.h"
+#include "tests/unit/parallel/stepper.h"
+
+namespace deltad {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::load_variant_of;
+using testing::Rows;
+using testing::run_mixed;
+
+constexpr Duration kLong = std::chrono::seconds(600);
+
+std::unique_ptr<BaseModel> on_gpus(const std::string& path, int ranks, Duration patience = kLong) {
+  const MakeRanks make =
+      [&](const ModelConfig& config) -> Result<std::unique_ptr<ParallelBackend>> {
+    ASSIGN_OR_RETURN(CudaRanks made, make_cuda_ranks(ranks, patience));
+    return ParallelBackend::make(config, std::move(made.backends), std::move(made.communicators));
+  };
+  Result<std::unique_ptr<BaseModel>> base = unimplemented("");
+  if (ranks > 1) {
+    base = load_base_model(path, make, nullptr);
+  } else {
+    base = load_base_model(path, std::move(*make_cuda_backend({0, 1})), nullptr);
+  }
+  EXPECT_TRUE(base.ok()) << base.status().message();
+  return base.ok() ? std::move(*base) : nullptr;
+}
+
+std::vector<VariantRef> load_all(const BaseModel& base, const std::vector<std::string>& paths) {
+  std::vector<VariantRef> variants;
+  for (const std::string& path : paths)
+    variants.push_back(path.empty() ? nullptr : load_variant_of(base, path));
+  return variants;
+}
+
+// The emulated GPUs of each test, and nothing found on them or left.
+class RanksOnGpus : public ::testing::Test {
+ protected:
+  static emulated_gpu::Options options(emulated_gpu::Order order = emulated_gpu::Order::kLatest,
+                                       uint32_t seed = 1) {
+    emulated_gpu::Options options;
+    options.devices = 8;
+    options.order = order;
+    options.seed = seed;
+    options.site_frames = 1;
+    return options;
+  }
+  void SetUp() override { emulated_gpu::reset(options()); }
+  void TearDown() override {
+    EXPECT_EQ(emulated_gpu::report(), "");
+    EXPECT_EQ(emulated_gpu::leaks(), "");
+    emulated_gpu::reset();
+  }
+
+  // A model that is made up, with a variant of every kind.
+  std::vector<std::string> write_model(const ModelConfig& config) {
+    testing::write_random_model(folder_, config, 1);
+    testing::write_random_delta(folder_.file("signs"), config, {2, true, false, 0}, 2);
+    testing::write_random_delta(folder_.file("all"), config, {1, false, true, 21}, 3);
+    testing::write_random_lora(lora_, config, 4, 4);
+    return {"", folder_.file("signs"), folder_.file("all"), lora_.path()};
+  }
+  // Beside one GPU the sums' order is all that differs; beside the CPU also how signs are added.
+  void compare(const std::string& path, const std::vector<int>& ranks,
+               const std::vector<std::string>& variants, int steps) {
+    const auto cpu = testing::load_on_ranks(path, 1, "");
+    const auto one = on_gpus(path, 1);
+    ASSERT_TRUE(cpu && one);
+    const Rows of_cpu = run_mixed(*cpu, load_all(*cpu, variants), steps);
+    const Rows of_one = run_mixed(*one, load_all(*one, variants), steps);
+    const int64_t layers = one->config().layers;
+    for (const int n : ranks) {
+      SCOPED_TRACE(::testing::Message() << path << " on " << n << " GPUs");
+      const auto many = on_gpus(path, n);
+      ASSERT_NE(many, nullptr);
+      const Rows rows = run_mixed(*many, load_all(*many, variants), steps);
+      testing::expect_close(rows, of_one, testing::tolerance(layers, true, false));
+      testing::expect_close(rows, of_cpu, testing::tolerance(layers, true, true));
+    }
+  }
+
+  testing::TempFolder folder_, lora_;
+};
+
+TEST_F(RanksOnGpus, GiveTheLogitsOfOneGpuAndOfTheCpu) {
+  const auto variants = write_model(testing::even_model());
+  compare(folder_.path(), {2, 4, 8}, variants, 4);
+}
+
+TEST_F(RanksOnGpus, TakeSizesThatDivideByNothing) {
+  ModelConfig config = testing::uneven_model();
+  config.head_dim = 8;  // GPUs want a multiple of it
+  const auto variants = write_model(config);
+  compare(folder_.path(), {3}, variants, 3);
+}
+
+TEST_F(RanksOnGpus, RunInAnyOrderOfWork) {
+  const auto variants = write_model(testing::even_model());
+  Rows expected;
+  for (const auto& order :
+       {options(), options(emulated_gpu::Order::kEager), options(emulated_gpu::Order::kRandom, 1),
+        options(emulated_gpu::Order::kRandom, 2)}) {
+    emulated_gpu::reset(order);
+    {
+      const auto base = on_gpus(folder_.path(), 2);
+      ASSERT_NE(base, nullptr);
+      const Rows rows = run_mixed(*base, load_all(*base, {"", variants[1]}), 3);
+      if (expected.empty()) expected = rows;
+      EXPECT_EQ(rows, expected);
+    }
+    EXPECT_EQ(emulated_gpu::report(), "");
+    EXPECT_EQ(emulated_gpu::leaks(), "");
+  }
+}
+
+// Sums of ranks that have no model.
+class CudaSums : public RanksOnGpus {
+ protected:
+  void start(int ranks) {
+    auto made = make_cuda_ranks(ranks, kLong);
+    ASSERT_TRUE(made.ok()) << made.status().message();
+    ranks_ = std::move(*made);
+  }
+  static float value(int rank, int64_t row, int64_t column) {
+    const int64_t n = (rank * 7919 + row * 104729 + column * 1299709) % 100003;
+    return std::ldexp(static_cast<float>(n - 50000), static_cast<int>(n % 40) - 20);
+  }
+  // Rows [first, end): the parts of all ranks, added to what out held. What each rank then has.
+  std::vector<std::vector<float>> add(int64_t first, int64_t end, int64_t columns) {
+    std::vector<std::vector<float>> sums(ranks_.backends.size());
+    std::vector<Buffer> buffers(2 * sums.size());
+    std::vector<std::thread> threads;
+    for (size_t r = 0; r < sums.size(); ++r)
+      threads.emplace_back([&, r] {
+        const int64_t rows = end - first;
+        std::vector<float> part, before;
+        for (int64_t row = first; row < end; ++row)
+          for (int64_t c = 0; c < columns; ++c) {
+            part.push_back(value(static_cast<int>(r), row, c));
+            before.push_back(value(99, row, c));
+          }
+        Backend& backend = *ranks_.backends[r];
+        TensorView views[2];
+        for (size_t i = 0; i < 2; ++i) {
+          Buffer& buffer = buffers[2 * r + i];
+          buffer = std::move(*backend.allocate(part.size() * sizeof(float)));
+          ASSERT_TRUE(
+              backend.upload(buffer.data(), (i == 0 ? part : before).data(), buffer.bytes()).ok());
+          views[i] =
+              matrix_view(buffer.data(), DType::kF32, rows, columns, columns, DeviceKind::kCuda);
+        }
+        Communicator& communicator = *ranks_.communicators[r];
+        ASSERT_TRUE(communicator.all_reduce(views[1], views[0], Epilogue::kAddResidual).ok());
+        ASSERT_TRUE(communicator.settle().ok());
+        const auto out = backend.ops().download(views[1]);
+        ASSERT_TRUE(out.ok());
+        sums[r].assign(out->as<float>(), out->as<float>() + part.size());
+      });
+    for (std::thread& thread : threads) thread.join();
+    return sums;
+  }
+
+  CudaRanks ranks_;
+};
+
+TEST_F(CudaSums, AddInTheOrderOfTheRanksWhateverTheSize) {
+  constexpr int64_t kColumns = 2048, kRows = 37;  // a part of 300 KiB: rows are divided
+  for (const int n : {2, 3}) {
+    start(n);
+    const auto many = add(0, kRows, kColumns);
+    const auto one = add(5, 6, kColumns);
+    std::vector<float> expected;
+    for (int64_t row = 0; row < kRows; ++row)
+      for (int64_t c = 0; c < kColumns; ++c) {
+        float sum = value(0, row, c);
+        for (int r = 1; r < n; ++r) sum += value(r, row, c);
+        expected.push_back(value(99, row, c) + sum);
+      }
+    for (int r = 0; r < n; ++r) {
+      const auto& rows = many[static_cast<size_t>(r)];
+      EXPECT_TRUE(rows == expected) << "rank " << r << " of " << n;
+      EXPECT_TRUE(std::equal(rows.begin() + 5 * kColumns, rows.begin() + 6 * kColumns,
+                             one[static_cast<size_t>(r)].begin()));
+    }
+    ranks_ = {};
+  }
+}
+
+TEST_F(RanksOnGpus, NeedAsManyGpus) {
+  const auto made = make_cuda_ranks(9, kLong);
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.status().code(), Code::kUnavailable);
+  EXPECT_EQ(made.status().message(), "rank 8 of 9: there is no CUDA device 8: 8 found");
+}
+
+// A model on four GPUs, one of which breaks in its second step.
+class GpuFailure : public RanksOnGpus {
+ protected:
+  static constexpr int kBad = 2;
+
+  // failure: of the kBad-th device's last kernel of the first step; its call is set here.
+  void run(emulated_gpu::Failure failure, Duration patience, const std::string& expected) {
+    write_model(testing::even_model());
+    failure.device = kBad;
+    failure.call = 0;
+    {
+      const auto base = on_gpus(folder_.path(), 4);
+      ASSERT_EQ(run_mixed(*base, {nullptr}, 1).size(), 5u);
+    }
+    size_t number = 0;
+    for (const emulated_gpu::CallRecord& call : emulated_gpu::calls()) {
+      if (call.device != kBad) continue;
+      if (call.name == "cudaLaunchKernelExC") failure.call = number;
+      ++number;
+    }
+    ASSERT_GT(failure.call, 0u);
+    emulated_gpu::reset(options());
+    emulated_gpu::inject(failure);
+    const auto base = on_gpus(folder_.path(), 4, patience);
+    testing::Stepper stepper(*base, 1);
+    Batch batch;
+    batch.ids = {3, 4, 5, 6, 7};
+    batch.groups = {{0, 5, kBaseSlot}};
+    batch.spans = {{0, 5, 0, stepper.blocks_of(0)}};
+    batch.logit_rows = {0, 1, 2, 3, 4};
+    EXPECT_THAT(stepper.forward(batch, {}).status().message(), HasSubstr(expected));
+    EXPECT_THAT(base->parallel->health().message(), HasSubstr(expected));
+    // For good, at once.
+    EXPECT_THAT(stepper.forward(batch, {}).status().message(), HasSubstr(expected));
+    emulated_gpu::let_go();
+  }
+};
+
+TEST_F(GpuFailure, NamesTheRankWhoseGpuFails) {
+  run({.call = 0, .error = cudaErrorIllegalAddress, .sticky = true, .at_execution = true}, kLong,
+      "rank 2 of 4: ");
+}
+
+TEST_F(GpuFailure, NamesTheRankWhoseGpuHangs) {
+  run({.call = 0, .error = 0, .hangs = true}, std::chrono::milliseconds(500),
+      "rank 2 of 4: its GPU has kept the others waiting for 0.5 s");
+}
+
+}  // namespace
+}  // namespace deltad
