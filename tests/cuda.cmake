@@ -61,17 +61,23 @@ gtest_discover_tests(test_cuda_runtime PROPERTIES LABELS cuda TIMEOUT 300 DISCOV
 add_library(deltad_cuda_emulated STATIC EXCLUDE_FROM_ALL ${DELTAD_CUDA_BACKEND} ${CMAKE_CURRENT_SOURCE_DIR}/cuda/emulated_images.cc)
 target_link_libraries(deltad_cuda_emulated PUBLIC deltad_cuda_runtime_on_cpu deltad_backend)
 file(GLOB backend_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*_test.cc)
+# Those that ask nothing of the emulator that a card cannot do run on one, too (test_cuda_backend_card).
+set(card_tests ${CMAKE_CURRENT_SOURCE_DIR}/cuda/engine_test.cc ${CMAKE_CURRENT_SOURCE_DIR}/cuda/model_test.cc)
+list(REMOVE_ITEM backend_tests ${card_tests})
+add_library(deltad_cuda_card_tests OBJECT ${card_tests})
+target_compile_definitions(deltad_cuda_card_tests PRIVATE DELTAD_GOLDEN="${CMAKE_CURRENT_SOURCE_DIR}/golden")
+target_link_libraries(deltad_cuda_card_tests PRIVATE deltad_engine GTest::gtest)
 add_executable(test_cuda_backend ${backend_tests})
 target_compile_definitions(test_cuda_backend PRIVATE DELTAD_GOLDEN="${CMAKE_CURRENT_SOURCE_DIR}/golden")
-target_link_libraries(test_cuda_backend PRIVATE deltad_engine deltad_cuda_emulated GTest::gmock GTest::gtest_main)
+target_link_libraries(test_cuda_backend PRIVATE deltad_cuda_card_tests deltad_engine deltad_cuda_emulated GTest::gmock GTest::gtest_main)
 gtest_discover_tests(test_cuda_backend PROPERTIES LABELS cuda TIMEOUT 300 DISCOVERY_TIMEOUT 60)
 add_executable(deltad_cuda_emulated_daemon ${CMAKE_SOURCE_DIR}/src/deltad/main.cc)
 target_link_libraries(deltad_cuda_emulated_daemon PRIVATE deltad_deltad_parts deltad_cuda_emulated)
-# The benchmark of the kernels, so that it works the first time it meets a card.
-add_executable(bench_cuda_emulated ${DELTAD_BENCH_CUDA})
+# The benchmarks, so that they work the first time they meet a card (tests/e2e/test_gpu_check.py).
+add_executable(bench_cuda_emulated ${DELTAD_BENCH_CUDA} ${CMAKE_CURRENT_SOURCE_DIR}/cuda/emulated_cublas.cc)
 target_link_libraries(bench_cuda_emulated PRIVATE deltad_cuda_emulated)
-add_test(NAME cuda_bench COMMAND bench_cuda_emulated --quick)
-set_tests_properties(cuda_bench PROPERTIES LABELS cuda TIMEOUT 300)
+add_executable(bench_cuda_serving_emulated ${DELTAD_BENCH_CUDA_SERVING})
+target_link_libraries(bench_cuda_serving_emulated PRIVATE deltad_engine deltad_cuda_emulated)
 
 # The PTX that nvcc makes of the CUDA kernels, run by an interpreter (support/ptx). Its own tests compile small kernels.
 if(DELTAD_NVCC)
@@ -89,7 +95,7 @@ if(DELTAD_NVCC)
   add_dependencies(test_cuda_ptx cuda_kernels cuda_test_kernels)
   gtest_discover_tests(test_cuda_ptx PROPERTIES LABELS cuda TIMEOUT 600 DISCOVERY_TIMEOUT 60)
 
-  # The same tests of the kernels on a card, where there is one.
+  # The same tests of the kernels and of whole models on a card, where there is one.
   find_package(CUDAToolkit QUIET)
   if(TARGET CUDA::cudart_static)
     add_executable(test_cuda_card ${compiled} ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/card/card.cc
@@ -100,6 +106,13 @@ if(DELTAD_NVCC)
     add_dependencies(test_cuda_card cuda_kernels)
     add_test(NAME cuda_card COMMAND test_cuda_card)
     set_tests_properties(cuda_card PROPERTIES LABELS cuda SKIP_RETURN_CODE 77 TIMEOUT 300)
+  endif()
+  if(DELTAD_CUDA)
+    add_executable(test_cuda_backend_card ${CMAKE_CURRENT_SOURCE_DIR}/cuda/card/no_emulator.cc)
+    target_include_directories(test_cuda_backend_card PRIVATE ${CMAKE_SOURCE_DIR})
+    target_link_libraries(test_cuda_backend_card PRIVATE deltad_cuda_card_tests deltad_engine deltad_cuda GTest::gtest)
+    add_test(NAME cuda_backend_card COMMAND test_cuda_backend_card)
+    set_tests_properties(cuda_backend_card PROPERTIES LABELS cuda SKIP_RETURN_CODE 77 TIMEOUT 300)
   endif()
 
   # What the machine code says (docs/kernels_predicted.md). The page holds for the compiler that it names.

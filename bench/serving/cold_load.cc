@@ -26,8 +26,7 @@
 #include <vector>
 
 #include "backend/cpu/cpu_variant_weights.h"
-#include "bench/random.h"
-#include "delta/digest.h"
+#include "bench/synthetic_model.h"
 #include "delta/loader.h"
 #include "io/bulk_reader.h"
 #include "kernels/cpu/layout.h"
@@ -53,66 +52,6 @@ struct Options {
 }
 void require(const Status& status) {
   if (!status.ok()) stop(status.message());
-}
-
-ModelConfig model_of(int64_t layers) {
-  ModelConfig config;
-  config.architecture = "LlamaForCausalLM";
-  config.layers = layers;
-  config.hidden = 4096;
-  config.intermediate = 14336;
-  config.heads = 32;
-  config.kv_heads = 8;
-  config.head_dim = 128;
-  config.vocab = 256;
-  return config;
-}
-
-// Random signs and α for every matrix of the blocks, and all the norms.
-void write_variant(const std::string& path, const WeightTable& table) {
-  std::vector<SafetensorsWriter::Tensor> tensors;
-  for (const WeightSpec& spec : table.specs)
-    for (const WeightPart& part : spec.parts) {
-      if (is_block_matrix(part.name)) {
-        tensors.push_back({alpha_name(part.name, 0), DType::kF32, {part.rows}});
-        tensors.push_back({sign_name(part.name, 0), DType::kU8, {part.rows, spec.columns / 8}});
-      } else if (spec.kind == WeightKind::kVector) {
-        tensors.push_back({part.name, DType::kBF16, {part.rows}});
-      }
-    }
-  std::map<std::string, std::string> metadata = {{"format", "deltad.delta"},
-                                                 {"version", "1"},
-                                                 {"architecture", "LlamaForCausalLM"},
-                                                 {"base_digest", ""},
-                                                 {"alpha", "row"},
-                                                 {"levels", "1"},
-                                                 {"variant", "synthetic"},
-                                                 {"base_name", ""},
-                                                 {"created_by", "bench_cold_load"},
-                                                 {"digest", std::string(32, '0')}};
-  auto writer = SafetensorsWriter::create(path, metadata, tensors);
-  require(writer.status());
-  uint64_t state = 88172645463325252u;
-  std::map<std::string, HashedTensor> hashed;
-  for (const SafetensorsWriter::Tensor& tensor : tensors) {
-    const int64_t count = tensor.shape.count();
-    std::vector<uint64_t> bytes((static_cast<size_t>(count) * dtype_size(tensor.dtype) + 7) / 8);
-    for (uint64_t& word : bytes) word = next_random(state);
-    if (tensor.dtype == DType::kF32)
-      for (int64_t i = 0; i < count; ++i)
-        reinterpret_cast<float*>(bytes.data())[i] = static_cast<float>(i % 1000 + 1) * 1e-6f;
-    if (tensor.dtype == DType::kBF16)
-      for (int64_t i = 0; i < count; ++i)
-        reinterpret_cast<uint16_t*>(bytes.data())[i] =
-            f32_to_bf16(1.0f + static_cast<float>(i % 7) / 64);
-    const int64_t size = count * static_cast<int64_t>(dtype_size(tensor.dtype));
-    TensorHasher hasher;
-    hasher.update(bytes.data(), size);
-    hashed.emplace(tensor.name, HashedTensor{tensor.dtype, tensor.shape, hasher.finish()});
-    require((*writer)->write(tensor.name, 0, bytes.data(), size));
-  }
-  require((*writer)->set_metadata("digest", variant_digest(hashed)));
-  require((*writer)->finish());
 }
 
 // Every byte of signs, every α and every norm, straight from the layout's definition.
@@ -156,13 +95,6 @@ void check_loaded(const std::string& path, const WeightTable& table, const Varia
     }
     if (!same) stop("tensor " + name + " was loaded wrong");
   }
-}
-
-void drop_from_cache(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0 || fdatasync(fd) != 0 || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) != 0)
-    stop(path + " cannot be dropped from the page cache");
-  ::close(fd);
 }
 
 // Reads all of the file as dd or fio would, in pieces of 4 MiB.
@@ -240,14 +172,14 @@ std::vector<double> cancel_loads(const Options& options, int64_t bytes, VariantL
 }
 
 int run(const Options& options) {
-  const WeightTable table = make_weight_table(model_of(options.layers));
+  const WeightTable table = make_weight_table(bench::synthetic_8b(options.layers, 256));
   auto made = make_cpu_backend({1, false, ""});
   require(made.status());
   Backend& backend = **made;
   require(backend.declare_weights(table.specs));  // never written to: takes no memory
 
   const std::string path = options.folder + "/synthetic.delta.safetensors";
-  write_variant(path, table);
+  require(bench::write_synthetic_variant(path, table));
   struct stat info;
   if (stat(path.c_str(), &info) != 0) stop(path + " is gone");
   const int64_t bytes = info.st_size;
@@ -263,7 +195,7 @@ int run(const Options& options) {
     require(variant.status());
     return *variant;
   };
-  drop_from_cache(path);
+  require(bench::drop_from_cache(path));
   size_t resident = 0;
   {
     const VariantRef variant = load_once();
@@ -285,7 +217,7 @@ int run(const Options& options) {
       {"load_variant", [&] { load_once(); }, {}, {}, {}}};
   for (int round = 0; round < options.rounds; ++round)
     for (Way& way : ways) {
-      drop_from_cache(path);
+      require(bench::drop_from_cache(path));
       warm_memory(resident);
       rusage before, after;
       getrusage(RUSAGE_SELF, &before);
@@ -299,7 +231,7 @@ int run(const Options& options) {
       way.rates.push_back(static_cast<double>(bytes) / took / 1e6);
     }
   const std::vector<double> cancelling = cancel_loads(options, bytes, load, [&] {
-    drop_from_cache(path);
+    require(bench::drop_from_cache(path));
     return load_variant("synthetic", path, table, backend, load).status();
   });
   ::unlink(path.c_str());

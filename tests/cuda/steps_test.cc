@@ -30,6 +30,11 @@ TEST_F(CudaSteps, OfGeneratedRowsThatAreAlikeAreGraphs) {
   ASSERT_TRUE(life.generate(5, 3).ok());
   EXPECT_EQ(ops.replayed_steps(), 4);
   EXPECT_EQ(launches(), before + 3 * of_a_step);
+  // Another variant of its kind in its place: the same graph (engine_test.cc looks at the bits).
+  life.leave(0);
+  ASSERT_TRUE(life.enter(0, "variants/llama/llama-row-1.delta.safetensors").ok());
+  ASSERT_TRUE(life.generate(8, 1).ok());
+  EXPECT_EQ(ops.replayed_steps(), 5);
 }
 
 TEST_F(CudaSteps, HaveAVariantForEachSlotBesideTheBase) {

@@ -54,9 +54,14 @@ class Card {
   }
   void wait();
 
+  // kGraph: a graph of many calls, as a step's are, so that small kernels do not wait for this
+  // thread. Work that waits for the card or takes memory does so in the first calls, which do not
+  // count.
+  enum class Launches { kGraph, kOneByOne };
   // Seconds of one call of `work`, which is given its number, by the card's events: the median of
-  // several rounds of many calls, after some that do not count.
-  double seconds_of(const std::function<void(int call)>& work);
+  // several rounds of many calls.
+  double seconds_of(const std::function<void(int call)>& work,
+                    Launches launches = Launches::kGraph);
 
  private:
   DeviceMemory upload(const void* data, size_t bytes);

@@ -2,12 +2,12 @@
 // and results, the first algorithm that it proposes.
 #pragma once
 
-#include <cublasLt.h>
-
 #include "bench/kernels/cuda/bench.h"
+#include "bench/kernels/cuda/cublas_library.h"
 
 namespace deltad::bench {
 
+// Only where cublas_lt() finds it.
 class CublasLinear {
  public:
   // W [outputs, columns], x [rows, columns], y [rows, outputs], all row-major.

@@ -103,7 +103,7 @@ void Prefill::check(const cuda::LinearPrefillKernel& kernel, int32_t rows, int32
         const double off = out[static_cast<size_t>(row) * outputs + output] - want.y;
         error += off * off;
         size += want.delta * want.delta;
-        if (group.slot < 0 && !(std::abs(off) <= weight_.rounding()))
+        if (group.slot < 0 && !(std::abs(off) <= want.rounding))
           fail(fmt::format("{}, {} x {}, row {}, output {}: off by {}", kernel.name, outputs,
                            weight_.columns(), row, output, off));
       }
@@ -133,11 +133,12 @@ void print_lines(Card& card, const Named& m, std::span<const cuda::LinearPrefill
         prefill.check(kernel, rows, variants);
         const double seconds =
             card.seconds_of([&](int call) { prefill.run(call, kernel, rows, variants); });
-        std::printf("| %s %d×%d | %d | %d | %s | %s%s | %.1f | %.0f | %.2f |\n", m.name, m.outputs,
+        std::printf("| %s %d×%d | %d | %d | %s | %s%s | %.1f | %.0f | %s |\n", m.name, m.outputs,
                     m.columns, rows, variants,
                     variants == 0 ? "" : (alpha == kSmallAlpha ? "apart" : "beside W"), kernel.name,
                     kernel.name == chosen ? " *" : "", 1e6 * seconds,
-                    2e-12 * rows * m.outputs * m.columns / seconds, seconds / cublas);
+                    2e-12 * rows * m.outputs * m.columns / seconds,
+                    against_cublas(seconds, cublas).c_str());
         std::fflush(stdout);
       }
     }

@@ -11,7 +11,7 @@ int main(int argc, char** argv) {
   if (argc > 1 && !quick) fail("expected no argument, or --quick");
   Card card(quick);
   const double rate = copy_rate(card);
-  std::printf("%s; a copy within its memory moves %.0f GB/s (read and written)\n\n",
+  std::printf("%s\n\n| copy | GB/s |\n|---|---|\n| within memory, read and written | %.1f |\n\n",
               card.device().name().c_str(), rate / 1e9);
   bench_linear_decode(card, rate);
   std::printf("\n");

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,9 @@ struct Named {
 };
 // Of an 8B model; `quick`: one that is tiny.
 std::vector<Named> matrices(bool quick);
+
+// A table's cell: the ratio of a time to cuBLASLt's (0: there is none).
+std::string against_cublas(double seconds, double cublas_seconds);
 
 class Weight {
  public:
@@ -39,14 +43,14 @@ class Weight {
   static std::vector<cuda::RowGroup> row_groups(int32_t rows, int32_t variants);
   const cuda::RowGroups* groups(int32_t rows, int32_t variants);
 
-  // What a row's output should be, and the variant's part of it; variant −1: the base.
+  // What a row's output should be, the variant's part of it, and how far sums in fp32 may be from
+  // it; variant −1: the base.
   struct Expected {
-    double y, delta;
+    double y, delta, rounding;
   };
   Expected expected(int32_t row, int32_t output, int32_t variant) const;
-  // How far fp32 may be from y, whatever the order of the sum.
-  double rounding() const;
-  // Of cuBLASLt's product with the base's weight, having checked its first result.
+  // Of cuBLASLt's product with the base's weight, having checked its first result; 0 if there is no
+  // cuBLASLt.
   double cublas_seconds(int32_t rows);
 
  private:

@@ -121,8 +121,7 @@ Result<CudaRanks> make_cuda_ranks(int ranks, Duration bound) {
 }
 
 std::string describe_cuda() {
-  const std::string version =
-      fmt::format("CUDA {}.{}", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+  const std::string version = "CUDA " + cuda_version(CUDART_VERSION);
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0)

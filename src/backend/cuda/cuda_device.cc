@@ -48,10 +48,17 @@ Code code_of(cudaError_t error) {
 
 }  // namespace
 
+std::string cuda_version(int number) {
+  return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+}
+
 std::string cuda_reason(cudaError_t error) {
-  if (error == cudaErrorInsufficientDriver)  // what it says, too, where there is none
-    return "there is no NVIDIA driver, or one too old for this program";
-  return cudaGetErrorString(error);
+  if (error != cudaErrorInsufficientDriver) return cudaGetErrorString(error);
+  int driver = 0;  // stays 0 where there is none, of which CUDA says the same
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
+    return "there is no NVIDIA driver";
+  return fmt::format("the NVIDIA driver is one for CUDA {}, and this program needs {} or later",
+                     cuda_version(driver), cuda_version(CUDART_VERSION));
 }
 
 Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int ordinal) {

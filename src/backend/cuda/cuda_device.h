@@ -17,6 +17,8 @@
 
 namespace deltad {
 
+// 13000 → "13.0".
+std::string cuda_version(int number);
 // What CUDA calls the error, in words that help.
 std::string cuda_reason(cudaError_t error);
 

@@ -225,7 +225,7 @@ TEST(CalibratedFitter, NoErrorOnTheCalibrationTextIsLargerThanThatOfTheMeans) {
   few.held = {text.held[0]};
   const std::string fitted = folder.file("a.delta.safetensors"),
                     means = folder.file("b.delta.safetensors");
-  for (const CalibrationSet* set : {&text, &few}) {
+  for (const CalibrationSet* set : {&text, &std::as_const(few)}) {
     const std::vector<double> whole = output_errors(*base, *tune, *set, "");
     for (const bool row : {true, false})
       for (const int effort : {0, 1}) {
@@ -254,10 +254,9 @@ TEST(CalibratedFitter, NumbersThatAreNoneAreRefusedWithTheirRow) {
   struct Case {
     const char *name, *bytes;
   };
-  for (const auto& [name, bytes] :
-       {Case{"model.layers.1.mlp.up_proj.weight", "\xc0\x7f"},    // NaN
-        Case{"model.layers.1.mlp.down_proj.weight", "\x80\xff"},  // −∞
-        Case{"model.layers.0.input_layernorm.weight", "\xc0\x7f"}}) {
+  for (const auto& [name, bytes] : {Case{"model.layers.1.mlp.up_proj.weight", "\xc0\x7f"},  // NaN
+                                    Case{"model.layers.1.mlp.down_proj.weight", "\x80\xff"},  // −∞
+                                    Case{"model.layers.0.input_layernorm.weight", "\xc0\x7f"}}) {
     TempFolder folder;
     const std::string model = folder.file("model");
     std::filesystem::copy(kTuned, model);

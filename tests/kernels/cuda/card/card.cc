@@ -18,11 +18,16 @@ class Calls {
     if (error != cudaSuccess) failed_ = std::string(call) + ": " + cudaGetErrorString(error);
     return error == cudaSuccess;
   }
+  void fail(const std::string& what) { failed_ = what; }
   const std::string& failed() const { return failed_; }
 
  private:
   std::string failed_;
 };
+
+std::string version(int number) {
+  return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
+}
 
 // Loaded once, for good; null if that failed.
 cudaLibrary_t library_of(const std::string& cubin, Calls& calls) {
@@ -31,6 +36,10 @@ cudaLibrary_t library_of(const std::string& cubin, Calls& calls) {
   if (!is_new && at->second != nullptr) return at->second;
   std::ifstream in(cubin, std::ios::binary);
   const std::string image{std::istreambuf_iterator<char>(in), {}};
+  if (image.empty()) {
+    calls.fail(cubin + " is not there, or empty");
+    return nullptr;
+  }
   calls.ok(cubin.c_str(), cudaLibraryLoadData(&at->second, image.data(), nullptr, nullptr, 0,
                                               nullptr, nullptr, 0));
   return at->second;
@@ -38,14 +47,27 @@ cudaLibrary_t library_of(const std::string& cubin, Calls& calls) {
 
 }  // namespace
 
-std::string card_architecture() {
-  int major = 0, minor = 0;
-  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess ||
-      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0) != cudaSuccess) {
-    return "";
+std::string card_problem() {
+  int count = 0, driver = 0, managed = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaErrorInsufficientDriver) {
+    if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) return "no NVIDIA driver";
+    return "the driver is one for CUDA " + version(driver) + ", the program needs " +
+           version(CUDART_VERSION);
   }
-  if (major == 9) return "sm_90a";
-  return "sm_" + std::to_string(major) + (major == 8 ? "0" : std::to_string(minor));
+  if (error != cudaSuccess) return cudaGetErrorString(error);
+  if (count == 0) return "no CUDA card";
+  if (cudaDeviceGetAttribute(&managed, cudaDevAttrManagedMemory, 0) != cudaSuccess || managed == 0)
+    return "the card has no managed memory, in which the tests' buffers lie";
+  return "";
+}
+
+std::string card_architecture() {
+  int major = 0;
+  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess)
+    return "";
+  // Machine code runs on later cards of its major version, except where it says "a".
+  return "sm_" + std::to_string(major) + (major == 9 ? "0a" : "0");
 }
 
 std::byte* take_managed(size_t bytes) {

@@ -10,7 +10,9 @@
 
 namespace deltad::cuda {
 
-// The architecture of the first card, as nvcc names what runs on it; "" without a card.
+// Why nothing can be run: no driver, one too old for this program, no card. "" if it can.
+std::string card_problem();
+// The architecture of the first card, as nvcc names what runs on it.
 std::string card_architecture();
 
 // Managed memory: its addresses are the host's and the card's alike.

@@ -1,8 +1,10 @@
 // Runs kernels' machine code on the card of this machine, in buffers of managed memory. Without a
-// card the program ends with 77, which ctest counts as skipped.
+// card that can run it the program says why and ends with 77, which ctest counts as skipped.
+// $DELTAD_KERNELS: the folder with the kernels, where it is another than in the build.
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <cstdlib>
 
 #include "tests/kernels/cuda/card/card.h"
 #include "tests/kernels/cuda/ptx/kernel.h"
@@ -10,6 +12,13 @@
 namespace deltad::cuda {
 
 bool can_run(const std::string& arch) { return arch == card_architecture(); }
+
+std::string kernel_folder() {
+  const char* folder = std::getenv("DELTAD_KERNELS");
+  return folder != nullptr ? folder : DELTAD_PTX;
+}
+
+Share share_of(const std::string&, size_t) { return {0, 1}; }
 
 ptx::Outcome PtxFile::run(const char* kernel, const Launch& shape,
                           std::span<const std::byte> params, const ptx::Options&, bool) {
@@ -19,11 +28,24 @@ ptx::Outcome PtxFile::run(const char* kernel, const Launch& shape,
   return out;
 }
 
+namespace {
+
+// "" if the card runs one of the architectures that kernels are compiled for.
+std::string why_not() {
+  const std::string problem = card_problem();
+  if (!problem.empty()) return problem;
+  for (const char* arch : ptx::kArchitectures)
+    if (can_run(arch)) return "";
+  return "there are no kernels for this card, which is " + card_architecture();
+}
+
+}  // namespace
 }  // namespace deltad::cuda
 
 int main(int argc, char** argv) {
-  if (deltad::cuda::card_architecture().empty()) {
-    std::puts("no CUDA card: nothing is run");
+  const std::string why_not = deltad::cuda::why_not();
+  if (!why_not.empty()) {
+    std::printf("nothing is run: %s\n", why_not.c_str());
     return 77;
   }
   deltad::emulator::set_buffer_memory(deltad::cuda::take_managed, deltad::cuda::give_back_managed);

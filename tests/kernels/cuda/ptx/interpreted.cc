@@ -5,6 +5,15 @@ namespace deltad::cuda {
 
 bool can_run(const std::string&) { return true; }
 
+std::string kernel_folder() { return DELTAD_PTX; }
+
+Share share_of(const std::string& arch, size_t every) {
+  const auto& all = ptx::kArchitectures;
+  const auto first =
+      static_cast<size_t>(std::find(std::begin(all), std::end(all), arch) - std::begin(all));
+  return {first, every * std::size(all)};
+}
+
 ptx::Outcome PtxFile::run(const char* kernel, const Launch& l, std::span<const std::byte> params,
                           const ptx::Options& options, bool overlaps_previous) {
   ptx::Memory memory;

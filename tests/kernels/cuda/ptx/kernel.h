@@ -20,12 +20,21 @@ namespace deltad::cuda {
 
 // Whether what was compiled for the architecture ("sm_90a") can run here.
 bool can_run(const std::string& arch);
+// The folder with ARCH/FILE.{ptx,cubin}.
+std::string kernel_folder();
+// Which of a list of batches an architecture's test takes: each `step`-th from `first`. The
+// interpreter is slow, so the architectures share the list, or one batch of `every`; a card takes
+// all of them.
+struct Share {
+  size_t first, step;
+};
+Share share_of(const std::string& arch, size_t every = 1);
 
 class PtxFile {
  public:
   // kernels/cuda/FILE.cu, compiled for the architecture.
   PtxFile(const std::string& arch, const std::string& file)
-      : path_(std::string(DELTAD_PTX) + "/" + arch + "/" + file),
+      : path_(kernel_folder() + "/" + arch + "/" + file),
         module_(ptx::load_file(path_ + ".ptx")),
         can_overlap_(arch != "sm_80") {}
 

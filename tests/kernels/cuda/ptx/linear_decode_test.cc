@@ -29,13 +29,11 @@ class LinearDecodePtx : public LinearDecodePtxTest,
 };
 INSTANTIATE_TEST_SUITE_P(Architecture, LinearDecodePtx, testing::ValuesIn(ptx::kArchitectures));
 
-// The emulator's batches, a third for each architecture.
+// The emulator's batches, a third for each architecture; all of them on a card.
 TEST_P(LinearDecodePtx, EqualsTheOracle) {
-  const auto& all = ptx::kArchitectures;
-  const auto arch =
-      static_cast<size_t>(std::find(std::begin(all), std::end(all), GetParam()) - std::begin(all));
+  const Share share = share_of(GetParam());
   const std::vector<Choice> choices = pairwise(8);
-  for (size_t i = arch; i < choices.size(); i += std::size(all)) {
+  for (size_t i = share.first; i < choices.size(); i += share.step) {
     SCOPED_TRACE("choice " + std::to_string(i) + ": " + testing::PrintToString(choices[i]));
     schedule_ = ptx::schedules()[i % ptx::schedules().size()];
     expect_choice(choices[i], static_cast<uint32_t>(i), launcher());

@@ -40,15 +40,13 @@ class LinearPrefillPtx : public LinearPrefillPtxTest,
 };
 INSTANTIATE_TEST_SUITE_P(Architecture, LinearPrefillPtx, testing::ValuesIn(ptx::kArchitectures));
 
-// Some of the emulator's batches, others for each architecture.
+// Some of the emulator's batches, others for each architecture; all of them on a card.
 TEST_P(LinearPrefillPtx, EqualsTheOracle) {
-  const auto& all = ptx::kArchitectures;
-  const auto arch =
-      static_cast<size_t>(std::find(std::begin(all), std::end(all), GetParam()) - std::begin(all));
+  const Share share = share_of(GetParam(), 8);
   const std::vector<Choice> choices = pairwise(3);
   const std::vector<PrefillFamily> of_arch = families();
   size_t turn = 0;  // every family under every schedule
-  for (size_t i = arch; i < choices.size(); i += 8 * std::size(all), ++turn) {
+  for (size_t i = share.first; i < choices.size(); i += share.step, ++turn) {
     SCOPED_TRACE("choice " + std::to_string(i) + ": " + testing::PrintToString(choices[i]));
     schedule_ = ptx::schedules()[turn / of_arch.size() % ptx::schedules().size()];
     const PrefillFamily family = of_arch[turn % of_arch.size()];

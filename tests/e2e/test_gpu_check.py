@@ -1,0 +1,94 @@
+"""scripts/gpu_check on an emulated GPU, so that it works the first time it meets a card: the programs packed into a folder of their own,
+every part run with tiny sizes; and with parts that fail, hang or have no time."""
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from conftest import BUILD, ROOT
+
+SCRIPT = ROOT / "scripts" / "gpu_check"
+PARTS = ["device", "kernels", "models", "daemon", "bench_kernels", "bench_serving", "bench_loads", "memcheck", "racecheck", "synccheck",
+         "e2e"]
+
+
+def write(path, text):
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def tools(tmp_path):
+    """Stand-ins of what a machine with a card has."""
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    write(folder / "nvidia-smi", 'echo "A card, 580.1, 1000 MiB"\n')
+    write(folder / "compute-sanitizer", '[ "$1 $3 $4 $5 $6" = "--tool --target-processes all --error-exitcode 9" ] || exit 2\n'
+                                        'echo "$2"; shift 6; exec "$@"\n')
+    return folder
+
+
+def check(folder, out, tools, *more):
+    """The exit code, what was printed, and the table: what → (result, seconds, command)."""
+    done = subprocess.run([folder / "gpu_check", "--quick", "--out", out, *more], text=True, stdout=subprocess.PIPE, timeout=280,
+                          env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "PYTHON": sys.executable,
+                               "DELTAD_EMULATED_GPU": "order=random,seed=5"})
+    assert done.stdout == (out / "report.md").read_text()
+    rows = [re.split(r" *\| *", line)[1:-1] for line in done.stdout.splitlines() if line.startswith("|")]
+    assert rows[0] == ["what", "result", "s", "command"] and {len(row) for row in rows} == {4}
+    return done.returncode, done.stdout, {row[0]: row[1:] for row in rows[2:]}
+
+
+def test_every_part_on_an_emulated_gpu(tmp_path, tools):
+    folder = tmp_path / "folder"
+    subprocess.run([SCRIPT, "--pack", BUILD, folder, "--emulated"], check=True)
+    code, text, table = check(folder, tmp_path / "out", tools)
+    assert code == 0, text
+    assert re.match(r"20\d\d-\d\d-\d\d .* UTC; A card, 580.1, 1000 MiB; deltad .*CUDA 13", text)
+    assert "\nNothing failed (" in text
+    for part in PARTS:
+        assert table[part][0].startswith("ok"), text
+    assert re.match(r"ok; [1-9]\d* passed, 0 failed, 0 for", table["kernels"][0])
+    assert re.match(r"ok; 1 passed, 0 failed, 0 for", table["models"][0])
+    assert "output tokens/s" in table["daemon"][0]
+    # A line a figure, each with its command.
+    figures = {what: row for what, row in table.items() if ":" in what}
+    for what, said in [("bench_kernels: copy within memory, read and written", "GB/s "), ("bench_kernels: matrix tiny 64×512", "/ cuBLASLt's base "),
+                       ("bench_kernels: attention, rows 2", "of a copy's rate "), ("bench_serving: serving base", "rows 1, "),
+                       ("bench_serving: serving all variants", "rows 3, "), ("bench_loads: load of a variant from disk, 1", "GB/s ")]:
+        assert said in figures[what][0] and figures[what][2].startswith("`bench_cuda"), (what, text)
+
+
+def test_a_part_that_fails_or_hangs_costs_its_own_lines(tmp_path, tools):
+    folder = tmp_path / "folder"
+    for name in ("bin", "programs", "tests"):
+        (folder / name).mkdir(parents=True)
+    (folder / "gpu_check").symlink_to(SCRIPT)
+    tests = '[ "$1" = --gtest_list_tests ] && printf "Suite.\\n  Good\\n  Bad/0  # GetParam() = 7\\n  Other\\n" && exit\n'
+    write(folder / "bin/deltad", 'if [ "$1" = --version ]; then echo "deltad 1"; echo "CUDA 13.0 (A card)"; else echo "no | GPU"; exit 1; fi\n')
+    write(folder / "bin/test_cuda_card", tests + 'case $1 in\n*Good) echo "[  PASSED  ] 1 test.";;\n*Other) echo "[  SKIPPED ] 1 test";;\n'
+          '*) echo "a.cc:7: Failure"; echo "7 instead of 6"; exit 1;;\nesac\n')
+    write(folder / "bin/test_cuda_backend_card", "echo nothing\n")
+    write(folder / "bin/bench_cuda", 'printf "| a | b |\\n|---|---|\\n| 1 | 2 |\\n"; trap "" TERM; while :; do sleep 1; done\n')
+    write(folder / "bin/bench_cuda_serving", '[ "$1" = serve ] && exit 3\nprintf "| load | s |\\n|---|---|\\n| cold | 2 |\\n"\n')
+    write(tools / "compute-sanitizer", 'echo "ERROR SUMMARY: 1 error"; exit 9\n')
+    code, text, table = check(folder, tmp_path / "out", tools, "--limit", "5", "--budget", "100")
+    assert code == 1
+    assert table["device"][0] == "ok"
+    assert "exit code 1): tests failed; 1 passed, 1 failed, 1 for other cards" in table["kernels"][0]
+    assert "7 instead of 6" in table["kernels: test Suite.Bad/0"][0]
+    assert "no test was run" in table["models"][0]
+    assert "exit code 1" in table["daemon"][0] and "no / GPU" in table["daemon"][0]
+    assert "ran longer than 5 s" in table["bench_kernels"][0] and table["bench_kernels: a 1"][0] == "b 2"
+    assert "exit code 3" in table["bench_serving"][0]
+    assert table["bench_loads"][0] == "ok" and table["bench_loads: load cold"][0] == "s 2"
+    assert "exit code 9): ERROR SUMMARY: 1 error" in table["memcheck"][0]
+    assert "\nFailed: kernels models daemon bench_kernels bench_serving memcheck racecheck synccheck e2e (" in text
+    # Without time, and without a card.
+    write(folder / "bin/deltad", 'echo "CUDA 13.0 (no GPU: there is no driver)"\n')
+    code, text, table = check(folder, tmp_path / "out", tools, "--budget", "4")
+    assert code == 1 and all(table[part][0] == "not run: no time is left of 4 s" for part in PARTS)
+    code, text, table = check(folder, tmp_path / "out", tools, "--limit", "2", "--budget", "8")
+    assert "no GPU: there is no driver" in table["device"][0]
