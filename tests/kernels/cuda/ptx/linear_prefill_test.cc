@@ -57,6 +57,10 @@ TEST_P(LinearPrefillPtx, EqualsTheOracle) {
   }
 }
 
+TEST_P(LinearPrefillPtx, EqualsTheOracleForManyLongRows) {
+  for (PrefillFamily family : families()) expect_many_long_rows(family, 4096, launcher());
+}
+
 TEST_P(LinearPrefillPtx, KeepsTheDelta) {
   for (PrefillFamily family : families()) {
     EXPECT_LE(prefill_delta_error(family, 0.01, 1, launcher()), 0.05);
