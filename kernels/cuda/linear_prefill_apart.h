@@ -23,7 +23,7 @@
 
 namespace deltad::cuda {
 
-// The 5 % rule (DESIGN §5), kept for each part of a fused weight.
+// What a part may lose of the norm of its delta: the 5 % rule of every path.
 constexpr double kPrefillMostLost = 0.05;
 
 // A part of a fused weight: where its rows are among the outputs.

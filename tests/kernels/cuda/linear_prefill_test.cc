@@ -44,6 +44,13 @@ TEST_P(LinearPrefillShare, EqualsTheOracle) {
   }
 }
 
+TEST(LinearPrefillLongRows, EqualTheOracle) {
+  expect_many_long_rows(PrefillFamily::kMma, 28672);
+  expect_many_long_rows(PrefillFamily::kWgmma128, 14336);
+  expect_many_long_rows(PrefillFamily::kWgmma256, 8192);
+  expect_many_long_rows(PrefillFamily::kWgmma192, 4096);
+}
+
 class LinearPrefill : public testing::TestWithParam<PrefillFamily> {
  protected:
   static LinearPrefillKernel kernel(int32_t levels) { return prefill_kernel(GetParam(), levels); }

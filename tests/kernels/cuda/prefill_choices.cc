@@ -60,6 +60,18 @@ void expect_prefill_choice(const Choice& choice, PrefillFamily family, uint32_t 
   expect_oracle(c, x, groups, call, run.out);
 }
 
+void expect_many_long_rows(PrefillFamily family, int32_t columns, const Launcher& launcher) {
+  constexpr int32_t kRowCount = 145;
+  PrefillCase c({{16}, columns}, 6, launcher);
+  const int32_t beside = c.weight().add_variant(1, 1e-3), apart = c.weight().add_variant(1, 2e-5);
+  ASSERT_NE(c.apart(beside), c.apart(apart));
+  const std::vector<float> x = c.weight().random_rows(kRowCount);
+  const std::vector<RowGroup> groups = {{0, 9, apart}, {9, kRowCount, beside}};
+  const DecodeCase::Run run = c.run(x, groups, prefill_kernel(family, 1));
+  ASSERT_TRUE(run.report.ok()) << run.report.text();
+  expect_oracle(c, x, groups, {}, run.out);
+}
+
 std::vector<double> prefill_part_errors(PrefillCase& c, int32_t slot,
                                         const LinearPrefillKernel& kernel) {
   constexpr int32_t kRowCount = 4;

@@ -19,6 +19,11 @@ LinearPrefillKernel prefill_kernel(PrefillFamily family, int32_t levels);
 void expect_prefill_choice(const Choice& choice, PrefillFamily family, uint32_t seed,
                            const Launcher& launcher = &emulate);
 
+// What those choices leave out of long rows: more of them than a tile has, of several variants, on
+// a narrow slice of the outputs.
+void expect_many_long_rows(PrefillFamily family, int32_t columns,
+                           const Launcher& launcher = &emulate);
+
 // ‖(y − Wx) − αSx‖ over ‖αSx‖ of each part of the weight, for a variant without padding.
 std::vector<double> prefill_part_errors(PrefillCase& c, int32_t slot,
                                         const LinearPrefillKernel& kernel);
