@@ -11,6 +11,7 @@
 #include "kernels/cuda/linear_prefill_range.h"
 #include "tensor/float16.h"
 #include "tests/kernels/cuda/mutations.h"
+#include "tests/kernels/cuda/weight_range_case.h"
 #include "tests/support/cuda_on_cpu/global_memory.h"
 #include "tests/support/cuda_on_cpu/launch.h"
 #include "tests/support/cuda_on_cpu/vector_types.h"
@@ -103,36 +104,17 @@ TEST(PrefillRows, AreInBlocksOf64ColumnsAndExact) {
 
 TEST(PrefillRows, EverySiteMatters) { expect_every_site_matters(pack); }
 
-// 300 units of a weight: more than a block of threads, and not a multiple of it.
-std::vector<uint16_t> weights() {
-  std::mt19937 random(7);
-  std::vector<uint16_t> w;
-  for (int i = 0; i < 300 * 8; ++i) {
-    w.push_back(i % 5 == 0 ? static_cast<uint16_t>(i % 2 << 15)  // zeros of both signs
-                           : static_cast<uint16_t>(random()));
-  }
-  return w;
-}
-
 std::vector<uint32_t> count(const Options& options, Report* report) {
-  const DeviceBuffer<uint16_t> w("w", weights());
-  const DeviceBuffer<uint32_t> counts("counts", std::vector<uint32_t>(256, 0), Access::kWrite);
-  const WeightRangeParams p = {w.data(), counts.data(), 300};
-  Launch shape = weight_range_launch(p);
-  shape.grid.x = 1;
-  *report = launch(deltad_weight_range, shape, p, options);
-  return counts.values();
+  return WeightRangeCase().run([&](const char*, const Launch& shape, const WeightRangeParams& p) {
+    *report = launch(deltad_weight_range, shape, p, options);
+  });
 }
 
 TEST(WeightRange, CountsExponents) {
   Report report;
   const std::vector<uint32_t> got = count({}, &report);
   ASSERT_TRUE(report.ok()) << report.text();
-  std::vector<uint32_t> want(256, 0);
-  for (uint16_t w : weights()) {
-    if ((w & 0x7fff) != 0) ++want[w >> 7 & 0xff];
-  }
-  EXPECT_EQ(got, want);
+  EXPECT_EQ(got, WeightRangeCase().expected());
 }
 
 TEST(WeightRange, EverySiteMatters) { expect_every_site_matters(count); }
