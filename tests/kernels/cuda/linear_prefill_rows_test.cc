@@ -11,6 +11,7 @@
 #include "kernels/cuda/linear_prefill_range.h"
 #include "tensor/float16.h"
 #include "tests/kernels/cuda/mutations.h"
+#include "tests/kernels/cuda/weight_range_case.h"
 #include "tests/support/cuda_on_cpu/global_memory.h"
 #include "tests/support/cuda_on_cpu/launch.h"
 #include "tests/support/cuda_on_cpu/vector_types.h"
@@ -103,35 +104,17 @@ TEST(PrefillRows, AreInBlocksOf64ColumnsAndExact) {
 
 TEST(PrefillRows, EverySiteMatters) { expect_every_site_matters(pack); }
 
-// Tiles of 32 outputs and 256 columns.
-std::vector<uint16_t> weights() {
-  std::mt19937 random(7);
-  std::vector<uint16_t> w;
-  for (int i = 0; i < 32 * 256; ++i) {
-    w.push_back(i % 5 == 0 ? static_cast<uint16_t>(i % 2 << 15)  // zeros of both signs
-                           : static_cast<uint16_t>(random()));
-  }
-  return w;
-}
-
 std::vector<uint32_t> count(const Options& options, Report* report) {
-  const DeviceBuffer<uint16_t> w("w", weights());
-  const DeviceBuffer<uint32_t> counts("counts", 2 * 256, Access::kWrite);
-  const WeightRangeParams p = {w.data(), counts.data(), 32, 200};
-  *report = launch(deltad_weight_range, weight_range_launch(p), p, options);
-  return counts.values();
+  return WeightRangeCase().run([&](const char*, const Launch& shape, const WeightRangeParams& p) {
+    *report = launch(deltad_weight_range, shape, p, options);
+  });
 }
 
 TEST(WeightRange, CountsExponents) {
   Report report;
   const std::vector<uint32_t> got = count({}, &report);
   ASSERT_TRUE(report.ok()) << report.text();
-  std::vector<uint32_t> want(2 * 256, 0);
-  const std::vector<uint16_t> all = weights();
-  for (size_t i = 0; i < all.size(); ++i) {
-    if ((all[i] & 0x7fff) != 0) ++want[i / (16 * 256) * 256 + (all[i] >> 7 & 0xff)];
-  }
-  EXPECT_EQ(got, want);
+  EXPECT_EQ(got, WeightRangeCase().expected());
 }
 
 TEST(WeightRange, EverySiteMatters) { expect_every_site_matters(count); }

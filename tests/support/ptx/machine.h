@@ -2,6 +2,7 @@
 // predicates are masks of lanes. One thread runs a grid (run.h).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -214,8 +215,10 @@ struct Grid {
   std::vector<uint64_t> executed, refused, granted;  // as in Outcome
 
   bool mutated(Mutation::Kind kind, int pc) const {
-    return options.mutation && options.mutation->instruction == pc &&
-           options.mutation->kind == kind;
+    if (!options.mutation || options.mutation->kind != kind) return false;
+    const std::vector<int>& also = options.mutation->also;
+    return options.mutation->instruction == pc ||
+           std::find(also.begin(), also.end(), pc) != also.end();
   }
   bool lands_early() {
     return options.arrival == Arrival::kEarly ||

@@ -19,7 +19,7 @@ Survivors survivors(const std::vector<Mutation>& mutations,
   for (const Options& o : schedules()) {
     right.emplace_back();
     if (const std::string wrong = run(o, right.back()); !wrong.empty()) {
-      s.of.push_back("without a mutation: " + wrong);
+      s.wrong.push_back("without a mutation: " + wrong);
       return s;
     }
     most_steps = std::max(most_steps, right.back().steps);
@@ -36,8 +36,8 @@ Survivors survivors(const std::vector<Mutation>& mutations,
       noticed = !run(o, out).empty();
     }
     s.tried += reached;
-    if (reached && !noticed) s.of.push_back(m.text);
-    if (!reached && m.kind == Mutation::Kind::kSkip) s.of.push_back(m.text + ": not reached");
+    if (reached && !noticed) s.unnoticed.push_back(m);
+    if (!reached && m.kind == Mutation::Kind::kSkip) s.wrong.push_back(m.text + ": not reached");
   }
   return s;
 }

@@ -15,8 +15,8 @@ std::vector<Options> schedules();
 
 struct Survivors {
   size_t tried = 0;
-  // Those that no run noticed, and barriers and waits that no run reached.
-  std::vector<std::string> of;
+  std::vector<Mutation> unnoticed;  // by any run
+  std::vector<std::string> wrong;   // barriers and waits that no run reached; or the right run
 };
 
 // `run` executes the kernel under the options, gives the outcome and says what is wrong: "" if

@@ -243,7 +243,9 @@ Result<std::vector<Mutation>> Module::mutations(const std::string& kernel) {
       auto add = [&](Mutation::Kind kind, const std::string& how) {
         const Statement& s = k.text->code[n];
         const std::string source = source_of(*text_, s);
-        all.push_back({kind, static_cast<int>(n),
+        all.push_back({kind,
+                       static_cast<int>(n),
+                       {},
                        source + (source.empty() ? "" : ", ") + "PTX line " +
                            std::to_string(s.line) + ": " + s.text + " (" + how});
       };

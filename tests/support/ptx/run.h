@@ -52,8 +52,9 @@ struct Mutation {
     kFalse,  // a bound check (a setp of a line with in_bounds(…)) has one answer
   };
   Kind kind = Kind::kSkip;
-  int instruction = -1;  // index in the kernel
-  std::string text;      // "rms_norm.cu:20, PTX line 12: bar.sync 0 (skipped)"
+  int instruction = -1;        // index in the kernel
+  std::vector<int> also = {};  // those that are weakened with it
+  std::string text = {};       // "rms_norm.cu:20, PTX line 12: bar.sync 0 (skipped)"
 };
 
 struct Options {

@@ -83,6 +83,10 @@ bool not_seen_here(const std::string& mutation) {
   // Rows beyond the block's, of which nothing is stored; too many of them, with levels enough,
   // would overflow the list of pieces.
   if (has("in_bounds(lane < rows)")) return true;
+  // Fewer chunks that L2 is asked for: that costs time alone. More of them show.
+  if (has("in_bounds(block.chunk0 + i < block.chunk1)) return")) {
+    return has(has("setp.ge") ? "(true)" : "(false)");
+  }
   // Orders stores to device memory before they are announced to other blocks: the interpreter's
   // memory has one order, in which they are seldom late.
   return has("linear_finish.h") && has("bar.sync 0 (skipped)");

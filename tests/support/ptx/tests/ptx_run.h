@@ -45,15 +45,32 @@ std::vector<std::byte> params(const T&... values) {
 }
 
 // Takes each barrier, wait and bound away in turn: `run` (options, outcome → "" or what is wrong)
-// must notice, except where `redundant` (of the mutation's text) knows why not.
+// must notice, except where `redundant` (of the mutation's text) knows why not. Of those that
+// `together` knows each may do for the others: without all that nobody noticed, it must show.
 template <typename Run>
 void expect_mutations_caught(Module& module, const std::string& kernel, size_t at_least, Run run,
-                             bool (*redundant)(const std::string&) = nullptr) {
+                             bool (*redundant)(const std::string&) = nullptr,
+                             bool (*together)(const std::string&) = nullptr) {
   const auto all = module.mutations(kernel);
   ASSERT_TRUE(all.ok()) << all.status().message();
   const Survivors s = survivors(all.value(), run);
   EXPECT_GE(s.tried, at_least) << kernel;
-  for (const std::string& m : s.of) {
+  std::vector<std::string> wrong = s.wrong;
+  Mutation joint;
+  for (const Mutation& m : s.unnoticed) {
+    if (together == nullptr || !together(m.text)) {
+      wrong.push_back(m.text);
+    } else if (joint.text.empty()) {
+      joint = m;
+    } else {
+      joint.also.push_back(m.instruction);
+      joint.text += " and " + m.text;
+    }
+  }
+  if (!joint.text.empty()) {
+    for (const Mutation& m : survivors({joint}, run).unnoticed) wrong.push_back(m.text);
+  }
+  for (const std::string& m : wrong) {
     if (redundant != nullptr && redundant(m)) continue;
     ADD_FAILURE() << kernel << " " << module.target() << ", " << m;
   }
