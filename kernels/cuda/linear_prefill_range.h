@@ -17,11 +17,14 @@ struct WeightRangeParams {
 };
 
 constexpr uint32_t kWeightRangeThreads = 256;
-constexpr uint32_t kWeightRangeBlocks = 264;
+constexpr int64_t kWeightRangeBlocks = 264;  // at most
 constexpr char kWeightRangeKernel[] = "deltad_weight_range";
 
-inline Launch weight_range_launch(const WeightRangeParams&) {
-  return {{kWeightRangeBlocks}, {kWeightRangeThreads}, 256 * 4};
+inline Launch weight_range_launch(const WeightRangeParams& p) {
+  const int64_t blocks = (p.units + kWeightRangeThreads - 1) / kWeightRangeThreads;
+  return {{static_cast<uint32_t>(blocks < kWeightRangeBlocks ? blocks : kWeightRangeBlocks)},
+          {kWeightRangeThreads},
+          256 * 4};
 }
 
 // The largest |w| · 2^exponent is in [2^8, 2^9): α may be up to 2^6 of them before a sum leaves

@@ -1,6 +1,7 @@
 #include "backend/cuda/cuda_matrix.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "backend/weight_rows.h"
@@ -45,6 +46,38 @@ Status put_values(const CudaLoading& loading, const CudaMatrix& to, const Weight
                                         cuda::repack_base_launch(params), params);
         }));
   }
+  return {};
+}
+
+Status measure_ranges(const CudaLoading& loading, std::span<CudaMatrix* const> matrices) {
+  using Counts = std::array<uint32_t, 256>;
+  if (matrices.empty()) return {};
+  CudaDevice& device = loading.device;
+  RETURN_IF_ERROR(device.use());
+  const size_t bytes = matrices.size() * sizeof(Counts);
+  constexpr char kPurpose[] = "counts of weights' exponents";
+  ASSIGN_OR_RETURN(const DeviceMemory counts,
+                   DeviceMemory::make(device, device.load(), bytes, kPurpose));
+  ASSIGN_OR_RETURN(const PinnedMemory pinned, PinnedMemory::make(device, bytes, kPurpose));
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    const CudaMatrix& m = *matrices[i];
+    const cuda::WeightRangeParams params = {
+        m.storage, counts.at<uint32_t>(i * sizeof(Counts)),
+        cuda::base_tiles_size(m.outputs(), static_cast<int32_t>(m.columns))};
+    RETURN_IF_ERROR(loading.kernels.launch(device.load(), cuda::kWeightRangeKernel,
+                                           cuda::weight_range_launch(params), params));
+  }
+  Status copied = CUDA_STATUS(
+      device,
+      cudaMemcpyAsync(pinned.data(), counts.data(), bytes, cudaMemcpyDeviceToHost, device.load()),
+      "copying counts of weights' exponents to the host");
+  // Also when the copy failed: what is pinned goes with this call.
+  const Status waited = loading.ring.wait();
+  if (!waited.ok()) (void)cudaStreamSynchronize(device.load());
+  if (copied.ok()) copied = waited;
+  RETURN_IF_ERROR(copied);
+  for (size_t i = 0; i < matrices.size(); ++i)
+    matrices[i]->range = cuda::weight_range(static_cast<const Counts*>(pinned.data())[i]);
   return {};
 }
 

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "backend/cuda/cuda_kernels.h"
 #include "backend/cuda/load_ring.h"
 #include "backend/weights.h"
+#include "kernels/cuda/linear_prefill_range.h"
 #include "kernels/cuda/linear_tiles.h"
 
 namespace deltad {
@@ -18,6 +20,7 @@ struct CudaMatrix {
   void* storage = nullptr;  // bf16: base tiles, or [rows] of a vector
   int64_t rows = 0;         // unpadded; of an embedding or head the vocabulary
   int64_t columns = 0;
+  cuda::WeightRange range;  // of a matrix, once it is filled: measure_ranges
 
   int32_t outputs() const { return cuda::padded_outputs(static_cast<int32_t>(rows)); }
 };
@@ -50,5 +53,9 @@ struct CudaLoading {
 // values bf16 [count, d_in]: rows [first, first+count) of a part, which check_rows_of allows.
 Status put_values(const CudaLoading& loading, const CudaMatrix& to, const WeightSpec& spec,
                   int part, int64_t first, int64_t count, const uint16_t* values);
+
+// Counts the exponents of filled matrices on the device, for the kernels of prompts; waits for the
+// loads that were ordered before.
+Status measure_ranges(const CudaLoading& loading, std::span<CudaMatrix* const> matrices);
 
 }  // namespace deltad

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/cuda/repack.h"
@@ -39,9 +40,11 @@ CudaVariantWeights::~CudaVariantWeights() {
 Status CudaVariantWeights::place() {
   dense_.resize(plan_.weights.size());
   low_ranks_.resize(plan_.weights.size());
+  scales_.resize(plan_.weights.size());
   for (size_t id = 0; id < plan_.weights.size(); ++id) {
     const CudaVariantPlace& place = plan_.weights[id];
     low_ranks_[id] = place.low_rank;
+    scales_[id].resize(base_.spec(static_cast<WeightId>(id)).parts.size());
     if (place.low_rank.ranks > 0) {
       low_ranks_[id].scale = memory_.at<float>(place.scale);
       low_ranks_[id].a = memory_.at<uint16_t>(place.a);
@@ -111,6 +114,15 @@ Status CudaVariantWeights::put_alpha(WeightId weight, int part, int level, const
   constexpr int64_t kFit = LoadRing::kPieceBytes / sizeof(float);
   const WeightSpec& spec = base_.spec(weight);
   const int64_t rows = spec.parts[static_cast<size_t>(part)].rows;
+  double sum = 0;
+  float largest = 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    sum += std::fabs(alpha[r]);
+    largest = std::max(largest, std::fabs(alpha[r]));
+  }
+  Scales& scales = scales_[static_cast<size_t>(weight)][static_cast<size_t>(part)];
+  if (level == 0) scales.mean = static_cast<float>(sum / static_cast<double>(rows));
+  scales.largest += largest;
   for (int64_t first = 0; first < rows; first += kFit) {
     const auto count = static_cast<size_t>(std::min(kFit, rows - first));
     const size_t tiles = (count + 15) / 16;
@@ -211,8 +223,37 @@ Status CudaVariantWeights::copy_aliases() {
   return {};
 }
 
+Status CudaVariantWeights::measure_dense() {
+  std::vector<CudaMatrix*> measured;
+  for (size_t id = 0; id < dense_.size(); ++id)
+    if (dense_[id].storage != nullptr &&
+        base_.spec(static_cast<WeightId>(id)).kind == WeightKind::kMatrix)
+      measured.push_back(&dense_[id]);
+  return measure_ranges(loading_, measured);
+}
+
+// What the kernels of prompts make of the scales beside the weight that the variant's rows read.
+Result<int32_t> CudaVariantWeights::apart(WeightId weight) const {
+  const CudaMatrix& own = dense(weight);
+  const cuda::WeightRange& range = own.storage != nullptr ? own.range : base_.matrix(weight).range;
+  const WeightSpec& spec = base_.spec(weight);
+  int32_t apart = 0;
+  for (size_t p = 0; p < spec.parts.size(); ++p) {
+    const Scales& scales = scales_[static_cast<size_t>(weight)][p];
+    if (const float limit = cuda::prefill_alpha_limit(range); scales.largest > limit)
+      return unimplemented(fmt::format(
+          "{}: the scales of a row's signs add up to {}; beside these weights (mean {}) the GPU's "
+          "kernels take up to {}",
+          spec.parts[p].name, scales.largest, range.mean, limit));
+    if (scales.mean > 0 && cuda::prefill_apart(range, scales.mean)) apart = 1;
+  }
+  return apart;
+}
+
 Status CudaVariantWeights::finish() {
   RETURN_IF_ERROR(copy_aliases());
+  RETURN_IF_ERROR(measure_dense());
+  std::vector<int32_t> apart_of(plan_.weights.size());
   std::vector<cuda::SignSlot> signs(plan_.weights.size());
   std::vector<cuda::DenseSlot> dense(plan_.weights.size());
   std::vector<const void*> tables(plan_.weights.size());
@@ -222,6 +263,7 @@ Status CudaVariantWeights::finish() {
       signs[id].signs[l] = memory_.at<void>(place.signs[l]);
       signs[id].alpha[l] = memory_.at<float>(place.alpha[l]);
     }
+    ASSIGN_OR_RETURN(apart_of[id], apart(static_cast<WeightId>(id)));
     tables[id] = dense_[id].storage;
     dense[id] = {dense_[id].storage, dense_[id].outputs()};
   }
@@ -234,6 +276,8 @@ Status CudaVariantWeights::finish() {
                             tables.size() * sizeof(void*)));
   RETURN_IF_ERROR(ring.copy(memory_.at<void>(plan_.low_rank_entries), low_ranks_.data(),
                             low_ranks_.size() * sizeof(cuda::LowRankSlot)));
+  RETURN_IF_ERROR(ring.copy(memory_.at<void>(plan_.apart_entries), apart_of.data(),
+                            apart_of.size() * sizeof(int32_t)));
   return ring.wait();
 }
 

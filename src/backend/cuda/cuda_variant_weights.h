@@ -53,6 +53,9 @@ class CudaVariantWeights final : public VariantWeights {
   const cuda::LowRankSlot* low_rank_entries() const {
     return memory_.at<const cuda::LowRankSlot>(plan_.low_rank_entries);
   }
+  const int32_t* apart_entries() const {  // LinearPrefillParams::apart
+    return memory_.at<const int32_t>(plan_.apart_entries);
+  }
 
  private:
   CudaVariantWeights(const CudaLoading& loading, const CudaWeights& base);
@@ -62,13 +65,21 @@ class CudaVariantWeights final : public VariantWeights {
   Status place();
   Status check_level(WeightId weight, int part, int level) const;
   Status copy_aliases();
+  Status measure_dense();
+  Result<int32_t> apart(WeightId weight) const;
 
   const CudaLoading loading_;
   const CudaWeights& base_;
   const uint64_t serial_;
   CudaVariantPlan plan_;
   DeviceMemory memory_;
-  std::vector<CudaMatrix> dense_;             // index: WeightId
+  std::vector<CudaMatrix> dense_;  // index: WeightId
+  // What was put of a part's scales of signs.
+  struct Scales {
+    float mean = 0;     // of the first level; 0: none was put
+    float largest = 0;  // the sum of the levels' largest
+  };
+  std::vector<std::vector<Scales>> scales_;   // index: WeightId, part
   std::vector<cuda::LowRankSlot> low_ranks_;  // index: WeightId; with addresses
   Mutex mutex_;
   std::vector<std::pair<WeightId, WeightId>> aliases_ GUARDED_BY(mutex_);  // (to, from)

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backend/weight_rows.h"
+#include "base/log.h"
 
 namespace deltad {
 // In the order of the specs, which is the order in which the forward pass reads them.
@@ -44,6 +45,19 @@ Status CudaWeights::put_rows(WeightId weight, int part, int64_t first, int64_t c
   RETURN_IF_ERROR(check_rows_of(s, part, p.rows, first, count));
   return put_values(loading_, matrices_[static_cast<size_t>(weight)], s, part, first, count,
                     values);
+}
+
+Status CudaWeights::finish() {
+  std::vector<CudaMatrix*> measured;
+  for (size_t i = 0; i < specs_.size(); ++i)
+    if (specs_[i].kind == WeightKind::kMatrix && specs_[i].alias < 0)
+      measured.push_back(&matrices_[i]);
+  RETURN_IF_ERROR(measure_ranges(loading_, measured));
+  uint64_t inexact = 0;
+  for (const CudaMatrix* matrix : measured) inexact += matrix->range.inexact;
+  if (inexact > 0)
+    log_info("{} weights lose digits in fp16, in which prompts are computed", inexact);
+  return loading_.ring.wait();
 }
 
 const CudaMatrix& CudaWeights::matrix(WeightId weight) const {

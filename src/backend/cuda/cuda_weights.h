@@ -14,6 +14,8 @@ class CudaWeights {
   explicit CudaWeights(const CudaLoading& loading) : loading_(loading) {}
 
   Status declare(const std::vector<WeightSpec>& specs);
+  // After the last put_rows: waits, and measures what was put.
+  Status finish();
   Status put_rows(WeightId weight, int part, int64_t first, int64_t count, const uint16_t* values);
 
   const std::vector<WeightSpec>& specs() const { return specs_; }

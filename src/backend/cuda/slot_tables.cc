@@ -19,6 +19,7 @@ Status SlotTables::allocate(size_t weights) {
   ASSIGN_OR_RETURN(dense_, make(sizeof(cuda::DenseSlot)));
   ASSIGN_OR_RETURN(tables_, make(sizeof(void*)));
   ASSIGN_OR_RETURN(low_rank_, make(sizeof(cuda::LowRankSlot)));
+  ASSIGN_OR_RETURN(apart_, make(sizeof(int32_t)));
   return {};
 }
 
@@ -52,7 +53,9 @@ Status SlotTables::enter(const CudaVariantWeights& variant, int32_t slot) {
   RETURN_IF_ERROR(copy_entries(signs_, variant.sign_entries(), sizeof(cuda::SignSlot), slot));
   RETURN_IF_ERROR(copy_entries(dense_, variant.dense_entries(), sizeof(cuda::DenseSlot), slot));
   RETURN_IF_ERROR(copy_entries(tables_, variant.table_entries(), sizeof(void*), slot));
-  return copy_entries(low_rank_, variant.low_rank_entries(), sizeof(cuda::LowRankSlot), slot);
+  RETURN_IF_ERROR(
+      copy_entries(low_rank_, variant.low_rank_entries(), sizeof(cuda::LowRankSlot), slot));
+  return copy_entries(apart_, variant.apart_entries(), sizeof(int32_t), slot);
 }
 
 Status SlotTables::copy_entries(const DeviceMemory& table, const void* entries, size_t entry_bytes,

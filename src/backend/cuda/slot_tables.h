@@ -23,8 +23,8 @@ class SlotTables {
 
   // For so many weights; once.
   Status allocate(size_t weights);
-  // Gives each of a step's variants a slot; out[i] is that of variants[i] (null: −1). A step may
-  // ask again for some of them.
+  // Gives each of a step's variants a slot; out[i] is that of variants[i] (null: −1). Once a
+  // step.
   Status assign(std::span<const CudaVariantWeights* const> variants, std::span<int32_t> out);
 
   // [kCudaSlots], of one weight.
@@ -39,8 +39,10 @@ class SlotTables {
   const cuda::LowRankSlot* low_rank(WeightId weight) const {
     return at<cuda::LowRankSlot>(low_rank_, weight);
   }
+  // Whether prompts multiply signs apart.
+  const int32_t* apart(WeightId weight) const { return at<int32_t>(apart_, weight); }
   size_t bytes() const {
-    return signs_.bytes() + dense_.bytes() + tables_.bytes() + low_rank_.bytes();
+    return signs_.bytes() + dense_.bytes() + tables_.bytes() + low_rank_.bytes() + apart_.bytes();
   }
 
  private:
@@ -54,7 +56,7 @@ class SlotTables {
 
   CudaDevice& device_;
   size_t weights_ = 0;
-  DeviceMemory signs_, dense_, tables_, low_rank_;
+  DeviceMemory signs_, dense_, tables_, low_rank_, apart_;
   std::array<uint64_t, kCudaSlots> holds_{};  // the variant's serial; 0: nothing
   std::array<uint64_t, kCudaSlots> used_{};   // number of the last step that used it
   uint64_t step_ = 0;
