@@ -28,12 +28,13 @@ struct LinearPrefillParams {
   const float* x_scale;   // [rows]
   const void* w;          // base tiles
   const SignSlot* slots;  // [slots], of this weight
-  // [slots, ⌈outputs / 64⌉], of this weight: not 0 where α is so small that W and α·S are
-  // multiplied one after the other, not as their sum (linear_prefill_apart.h)
+  // [slots, apart_stride], ⌈outputs / 64⌉ of each slot for this weight: not 0 where α is so small
+  // that W and α·S are multiplied one after the other, not as their sum (linear_prefill_apart.h)
   const uint8_t* apart;
   const RowGroups* groups;
   void* out;  // fp32 or bf16 [rows, out_stride], as the epilogue says; rows 16-byte aligned
   int64_t out_stride;
+  int32_t apart_stride;
   int32_t packed_rows;  // of x
   int32_t outputs;      // padded to a multiple of 16 (SiluGate: 32)
   int32_t columns;
@@ -48,7 +49,10 @@ constexpr uint32_t prefill_factors(int32_t w_exponent) {
   return static_cast<uint32_t>(w_exponent - (127 - 15) + 127) * 0x800080u;
 }
 
-constexpr int32_t kApartOutputs = 64;        // that one entry of `apart` is of: a warpgroup's
+constexpr int32_t kApartOutputs = 64;  // that one entry of `apart` is of: a warpgroup's
+constexpr int32_t apart_entries(int32_t outputs) {
+  return (outputs + kApartOutputs - 1) / kApartOutputs;
+}
 constexpr int32_t kLinearPrefillStages = 4;  // of activations in shared memory
 
 struct LinearPrefillKernel {

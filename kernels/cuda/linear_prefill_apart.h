@@ -85,14 +85,15 @@ inline PrefillLoss prefill_loss(std::span<const DigitCount> digits, int32_t colu
 }
 
 // An entry for each kApartOutputs outputs: 1 if a part that has rows there loses more than the rule
-// allows, a part being judged as a whole. alpha: of each level, [outputs].
-inline std::vector<uint8_t> prefill_apart(std::span<const ExponentCounts> counts,
-                                          const WeightRange& range, int32_t columns,
-                                          std::span<const FusedPart> parts,
-                                          std::span<const float* const> alpha) {
+// allows, a part being judged as a whole. counts[t]: of 16 outputs. alpha: of each level,
+// [outputs].
+template <class Counts>
+std::vector<uint8_t> prefill_apart(const Counts& counts, const WeightRange& range, int32_t columns,
+                                   std::span<const FusedPart> parts,
+                                   std::span<const float* const> alpha) {
   constexpr int32_t kTile = 16;  // outputs of one part, counted together
   const auto outputs = static_cast<int32_t>(counts.size()) * kTile;
-  std::vector<uint8_t> apart(static_cast<size_t>((outputs + kApartOutputs - 1) / kApartOutputs), 0);
+  std::vector<uint8_t> apart(static_cast<size_t>(apart_entries(outputs)), 0);
   if (alpha.empty()) return apart;
   std::vector<float> own(alpha.size());
   for (const FusedPart& part : parts) {

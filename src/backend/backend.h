@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/kv_swap.h"
 #include "backend/ops.h"
 #include "backend/weights.h"
 #include "base/status.h"
@@ -92,6 +93,12 @@ class Backend : public WeightStore {
   // Copies from the host into allocated memory; `from` may be reused when it returns. Not while a
   // step uses that memory.
   virtual Status upload(void* to, const void* from, size_t bytes) = 0;
+  // Pinned host memory for so many blocks of a cache in allocated memory, which outlives it; null
+  // where the cache lies in the host's memory anyway.
+  virtual Result<std::unique_ptr<KvSwap>> new_kv_swap(const KvView& /*kv*/, int64_t /*layers*/,
+                                                      int32_t /*host_blocks*/) {
+    return std::unique_ptr<KvSwap>();
+  }
   // Not ok: the device has failed, for good, and so will every step.
   virtual Status health() const = 0;
   virtual Ops& ops() = 0;

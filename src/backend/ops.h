@@ -14,8 +14,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <vector>
 
+#include "backend/sampling.h"
 #include "backend/weights.h"
 #include "base/status.h"
 #include "tensor/tensor_view.h"
@@ -104,6 +107,16 @@ class Ops {
   // a result (no data) it waits for nothing.
   virtual Result<TensorView> end_step(TensorView result) = 0;
 
+  // A device that samples by itself: the most `top` that a request may have; −1: it does not.
+  virtual int32_t most_sampled_top() const { return -1; }
+  // end_step(logits), but what `rows` want of each row of logits comes back instead of them.
+  // vocab[r]: columns of row r that count. meanwhile: null, or done here while the device works.
+  virtual Result<std::vector<SampleOutcome>> end_step_sampled(
+      TensorView /*logits*/, std::span<const int64_t> /*vocab*/,
+      std::span<const SampleRequest> /*rows*/, const std::function<void()>& /*meanwhile*/) {
+    return unimplemented("this device does not sample");
+  }
+
   // out fp32 [M, H]: row r is the embedding of ids[r] (the variant's own, if it has one, plus what
   // its low-rank factors say), or zeros if ids[r] is kElsewhere: another rank has that token.
   virtual void embed(TensorView out, WeightId embedding, std::span<const int32_t> ids,
@@ -124,6 +137,15 @@ class Ops {
   virtual void rope_append(TensorView qkv, const AttentionShape& shape, TensorView cos_sin,
                            const KvView& kv, int32_t layer,
                            std::span<const SequenceSpan> spans) = 0;
+  // linear(qkv, x, weight, groups, kStore), then rope_append. k and v of qkv may be left as they
+  // were: they are in the cache.
+  virtual void linear_rope_append(TensorView qkv, TensorView x, WeightId weight,
+                                  std::span<const RowGroup> groups, const AttentionShape& shape,
+                                  TensorView cos_sin, const KvView& kv, int32_t layer,
+                                  std::span<const SequenceSpan> spans) {
+    linear(qkv, x, weight, groups, Epilogue::kStore);
+    rope_append(qkv, shape, cos_sin, kv, layer, spans);
+  }
   // out activation [M, heads·head_dim]: causal attention of each row over its sequence's cache, its
   // own position included.
   virtual void attention(TensorView out, TensorView qkv, const AttentionShape& shape,

@@ -56,6 +56,30 @@ Result<KvPlan> plan_kv(const ModelConfig& config, int64_t block_bytes,
   return KvPlan{geometry, size.max_context};
 }
 
+// Host memory for preempted sequences, and for how many blocks. An automatic size that the machine
+// does not grant is none.
+struct HostKv {
+  std::unique_ptr<KvSwap> swap;
+  int32_t blocks = 0;
+};
+Result<HostKv> make_host_kv(Backend& backend, const KvView& kv, const KvGeometry& geometry,
+                            const EngineOptions& options) {
+  HostKv made;
+  const bool automatic = options.kv_host_bytes == kAutomaticBytes;
+  made.blocks = host_kv_blocks(options, geometry, available_memory());
+  if (made.blocks == 0 || !backend.device_free_bytes()) return HostKv();
+  auto swap = backend.new_kv_swap(kv, geometry.layers, made.blocks);
+  if (!swap.ok() && !automatic) return swap.status().in("kv_host");
+  if (!swap.ok()) {
+    log_warning("preempted sequences will be computed again: {}", swap.status().message());
+    return HostKv();
+  }
+  made.swap = std::move(*swap);
+  log_info("host memory for {} KV blocks of preempted sequences, {:.1f} MiB", made.blocks,
+           static_cast<double>(made.blocks * geometry.layers * geometry.block_bytes) / (1 << 20));
+  return made;
+}
+
 // memory: of the KV cache; none if the runner has it.
 std::unique_ptr<Engine> start_engine(const ModelConfig& config, size_t weight_bytes,
                                      const EngineOptions& options,
@@ -104,7 +128,11 @@ Result<std::unique_ptr<Engine>> Engine::make(const ModelConfig& config, const We
   ASSIGN_OR_RETURN(const KvPlan kv,
                    plan_kv(config, block_bytes, backend.device_free_bytes(), options));
   ASSIGN_OR_RETURN(Buffer memory, backend.allocate(static_cast<size_t>(kv.geometry.bytes())));
-  auto runner = std::make_unique<TransformerRunner>(std::move(transformer), backend);
+  const KvView view{memory.data(), kv.geometry.blocks, kv.geometry.block_tokens,
+                    kv.geometry.block_bytes};
+  ASSIGN_OR_RETURN(HostKv host, make_host_kv(backend, view, kv.geometry, options));
+  auto runner = std::make_unique<TransformerRunner>(std::move(transformer), backend,
+                                                    std::move(host.swap), host.blocks);
   return start_engine(config, backend.weight_bytes(), options, std::move(runner), std::move(memory),
                       kv);
 }

@@ -25,8 +25,12 @@ struct FairWeights {
   bool operator==(const FairWeights&) const = default;
 };
 
+constexpr int64_t kAutomaticBytes = -1;
+
 struct EngineOptions {
   int64_t kv_bytes = 0;  // 0: from the machine's memory
+  // Of the host, for preempted sequences of a model on a GPU; kAutomaticBytes: from both memories.
+  int64_t kv_host_bytes = kAutomaticBytes;
   int32_t block_tokens = 16;
   int32_t max_context = 0;      // 0: the model's, at most what the KV cache holds
   int32_t max_step_rows = 256;  // rows (tokens) of one step
@@ -53,7 +57,11 @@ struct BaseModel;
 struct EngineStats {  // a snapshot
   int64_t running = 0, waiting = 0;
   int64_t kv_blocks = 0, kv_blocks_used = 0, kv_blocks_cached = 0, block_tokens = 0;
-  uint64_t steps = 0, prompt_tokens = 0, generated_tokens = 0, cached_tokens = 0, preemptions = 0;
+  uint64_t steps = 0, steps_planned_ahead = 0, prompt_tokens = 0, generated_tokens = 0,
+           cached_tokens = 0, preemptions = 0;
+  // Of these, how many went to the host, and how many came back from there; its blocks.
+  uint64_t swapped_out = 0, swapped_in = 0;
+  int64_t kv_host_blocks = 0, kv_host_blocks_used = 0;
   uint64_t prefix_queries = 0, prefix_hits = 0;  // in tokens
   size_t workspace_bytes = 0;                    // of a step: activations, logits, rotations
   double last_step_seconds = 0;

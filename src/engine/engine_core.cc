@@ -10,7 +10,11 @@ namespace deltad {
 
 EngineCore::EngineCore(ModelRunner& runner, KvCache kv, SchedulerOptions options,
                        int32_t max_context, const Clock& clock)
-    : runner_(runner), kv_(std::move(kv)), max_context_(max_context), clock_(clock) {
+    : runner_(runner),
+      kv_(std::move(kv)),
+      host_(runner.kv_swap() != nullptr ? runner.host_blocks() : 0),
+      max_context_(max_context),
+      clock_(clock) {
   options.max_slots = runner.max_slots();
   state_.cost = StepCost(options.base_bytes);
   state_.waiting = FairQueue(options.burst_tokens);
@@ -28,6 +32,7 @@ void EngineCore::accept(RequestHandle handle, Request request) {
   if (const TimePoint deadline = sequence->request.deadline; deadline != TimePoint::max())
     deadlines_.emplace(deadline, handle);
   state_.now = clock_.now();
+  ahead_.reset();
   enqueue(state_, sequence);
 }
 
@@ -63,7 +68,9 @@ void EngineCore::leave_running(Sequence* sequence) {
 
 void EngineCore::finish(Sequence* sequence, FinishReason reason, Status status,
                         int32_t stop_token) {
+  leave_ahead(sequence);
   free_blocks(sequence);
+  free_host_blocks(sequence);
   if (sequence->running)
     leave_running(sequence);
   else
@@ -105,6 +112,8 @@ EngineStats EngineCore::stats() const {
   out.kv_blocks = kv_.blocks();
   out.kv_blocks_used = kv_.pool().used();
   out.kv_blocks_cached = kv_.pool().cached();
+  out.kv_host_blocks = host_.size();
+  out.kv_host_blocks_used = host_.used();
   out.workspace_bytes = runner_.workspace_bytes();
   out.block_tokens = kv_.block_tokens();
   return out;

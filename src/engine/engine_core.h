@@ -1,11 +1,13 @@
 // EngineCore: the engine without its thread: takes requests, runs steps, delivers events. Every
 // call comes from one thread (threaded_engine.cc; a test with a fake clock). A step is a
-// transaction: plan → reserve → execute → stage → commit (engine_step.cc); until commit nothing of
-// a sequence's tokens changes, and a failure ends only the requests that caused it.
+// transaction: plan → reserve (engine_reserve.cc) → execute → stage → commit (engine_step.cc);
+// until commit nothing of a sequence's tokens changes, and a failure ends only the requests that
+// caused it.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -16,6 +18,7 @@
 #include "engine/model_runner.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
+#include "kv/block_pool.h"
 #include "kv/kv_cache.h"
 
 namespace deltad {
@@ -35,7 +38,10 @@ class EngineCore {
   bool idle() const { return sequences_.empty(); }
   void step();
 
-  void set_weights(const FairWeights& weights) { state_.options.weights = weights; }
+  void set_weights(const FairWeights& weights) {
+    state_.options.weights = weights;
+    ahead_.reset();
+  }
 
   EngineStats stats() const;
   int failed_steps_in_a_row() const { return failed_in_a_row_; }
@@ -58,9 +64,27 @@ class EngineCore {
   };
 
   void expire();
-  void reserve(const StepPlan& plan);
-  Result<Logits> execute(const StepPlan& plan, std::vector<LogitTask>& tasks,
-                         std::vector<Staged>& staged);
+  Status reserve(const StepPlan& plan);
+  void grow(Sequence* sequence, int32_t blocks);
+  void preempt(const std::vector<Sequence*>& preempted);
+  Status admit(const std::vector<AdmittedSequence>& admitted);
+  // Blocks that hold the sequence's tokens, to be copied to the host; empty: there is no room.
+  std::vector<KvBlockCopy> to_host(Sequence* s);
+  void free_host_blocks(Sequence* s);
+  // The plan of this step: the one made ahead, or a new one.
+  StepPlan next_plan();
+  // Plans the next step while this one's rows are computed, as if their sequences went on.
+  void plan_ahead(const StepPlan& plan, const std::vector<Staged>& staged);
+  // A sequence ends: the plan made ahead goes without it, or is given up.
+  void leave_ahead(const Sequence* sequence);
+  // Runs the model and samples: on the device, if it can and all rows of logits are so that it may.
+  Status execute(const StepPlan& plan, std::vector<Staged>& staged);
+  Batch batch_of(const StepPlan& plan, std::vector<LogitTask>& tasks, std::vector<Staged>& staged);
+  SampleInput sample_input(const StepPlan& plan, const LogitTask& task) const;
+  bool device_samples(const StepPlan& plan, const std::vector<LogitTask>& tasks) const;
+  Status sample_on_device(const StepPlan& plan, const Batch& batch,
+                          std::span<const VariantWeights* const> slots,
+                          const std::vector<LogitTask>& tasks, std::vector<Staged>& staged);
   void stage(const StepPlan& plan, const Logits& logits, const std::vector<LogitTask>& tasks,
              std::vector<Staged>& staged);
   void commit(const StepPlan& plan, std::vector<Staged>& staged);
@@ -74,11 +98,13 @@ class EngineCore {
 
   ModelRunner& runner_;
   KvCache kv_;
+  BlockPool host_;  // of the runner's KvSwap
   const int32_t max_context_;
   const Clock& clock_;
   std::unordered_map<RequestHandle, std::unique_ptr<Sequence>> sequences_;
   std::set<std::pair<TimePoint, RequestHandle>> deadlines_;  // of these, those that have one
   SchedulerState state_;
+  std::optional<StepPlan> ahead_;  // given up where anything changes but that sequences go on
   uint64_t step_number_ = 0, admissions_ = 0;
   int failed_in_a_row_ = 0;
   EngineStats stats_;

@@ -36,29 +36,25 @@ std::vector<StepGroup> groups_of(const StepPlan& plan) {
 void EngineCore::step() {
   expire();
   if (idle()) return;
-  state_.now = clock_.now();
-  const StepPlan plan = plan_step(state_);
+  const StepPlan plan = next_plan();
   CHECK(!plan.empty(), "requests are there, but the plan is empty");
   ++step_number_;
-  reserve(plan);
+  const Status reserved = reserve(plan);
   if (plan.rows.empty()) return;
 
   const TimePoint begin = clock_.now();
-  std::vector<LogitTask> tasks;
   std::vector<Staged> staged(plan.rows.size());
-  const Result<Logits> logits = execute(plan, tasks, staged);
+  const Status done = reserved.ok() ? execute(plan, staged) : reserved;
   ++stats_.steps;
   stats_.last_step_rows = plan.generating_rows + plan.prompt_rows;
   stats_.last_step = groups_of(plan);
-  if (!logits.ok()) {
+  if (!done.ok()) {
     ++failed_in_a_row_;
-    log_error("step {} failed: {}", step_number_, logits.status().message());
-    for (const PlannedRows& rows : plan.rows)
-      finish(rows.sequence, FinishReason::kError, logits.status());
+    log_error("step {} failed: {}", step_number_, done.message());
+    for (const PlannedRows& rows : plan.rows) finish(rows.sequence, FinishReason::kError, done);
     return;
   }
   failed_in_a_row_ = 0;
-  stage(plan, *logits, tasks, staged);
   stats_.last_step_seconds = seconds(clock_.now() - begin);
   double delta_bytes = 0;
   for (const Variant* variant : plan.slots) delta_bytes += static_cast<double>(variant->bytes);
@@ -67,65 +63,58 @@ void EngineCore::step() {
   commit(plan, staged);
 }
 
-// The plan has counted the blocks, so none can lack here. What is reused is held before anything is
-// taken: taking may reclaim blocks that nobody holds.
-void EngineCore::reserve(const StepPlan& plan) {
-  for (Sequence* s : plan.preempted) {
-    free_blocks(s);
-    leave_running(s);
-    s->preempted = true;
-    state_.waiting.insert(s, state_.now);
-    ++stats_.preemptions;
+StepPlan EngineCore::next_plan() {
+  std::optional<StepPlan> ahead = std::exchange(ahead_, std::nullopt);
+  if (ahead && !ahead->rows.empty()) {
+    ++stats_.steps_planned_ahead;
+    return std::move(*ahead);
   }
-  for (const AdmittedSequence& a : plan.admitted)
-    for (const int32_t block : a.cached) kv_.retain(block);
-  for (const Adoption& a : plan.adopted) {
-    for (const int32_t block : a.cached) kv_.retain(block);
-    Sequence* s = a.sequence;
-    const auto own = s->blocks.begin() + a.first_block;
-    kv_.release(std::span(s->blocks).subspan(static_cast<size_t>(a.first_block), a.cached.size()));
-    std::copy(a.cached.begin(), a.cached.end(), own);
-    const auto tokens = static_cast<int32_t>(a.cached.size()) * kv_.block_tokens();
-    s->computed += tokens;
-    s->published = a.first_block + static_cast<int32_t>(a.cached.size());
-    if (!s->preempted) s->cached_tokens += tokens;
-    stats_.cached_tokens += static_cast<uint64_t>(tokens);
-    stats_.prefix_hits += static_cast<uint64_t>(tokens);
-  }
-  const auto grow = [this](Sequence* s, int32_t count) {
-    for (int32_t i = 0; i < count; ++i) {
-      const int32_t block = kv_.take();
-      CHECK(block >= 0, "the plan promised a block that is not there");
-      s->blocks.push_back(block);
-    }
-  };
-  for (Sequence* s : plan.grown) grow(s, 1);
-  for (const AdmittedSequence& a : plan.admitted) {
-    Sequence* s = a.sequence;
-    s->blocks = a.cached;
-    grow(s, a.fresh);
-    s->published = static_cast<int32_t>(a.cached.size());
-    s->computed = s->published * kv_.block_tokens();
-    s->running = true;
-    s->took_place |= a.took_place;
-    s->admission = ++admissions_;
-    s->turn = ++state_.turns;
-    s->served = state_.now;
-    stats_.cached_tokens += static_cast<uint64_t>(s->computed);
-    if (!s->preempted) {
-      s->admitted = clock_.now();
-      s->cached_tokens = s->computed;
-      stats_.prefix_queries += static_cast<uint64_t>(s->prompt_tokens);
-      stats_.prefix_hits += static_cast<uint64_t>(s->computed);
-    }
-    state_.waiting.erase(s);
-    state_.running.push_back(s);
-  }
-  settle(plan, state_);
+  state_.now = clock_.now();
+  return plan_step(state_);
 }
 
-Result<Logits> EngineCore::execute(const StepPlan& plan, std::vector<LogitTask>& tasks,
-                                   std::vector<Staged>& staged) try {
+// A plan needs to know how many tokens a sequence has, not which: so those of this step stand there
+// as long as it is made. Not where the step has rows of prompts: what others may reuse of them is
+// known when they are there.
+void EngineCore::plan_ahead(const StepPlan& plan, const std::vector<Staged>& staged) {
+  if (plan.prompt_rows > 0) return;
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    Sequence* s = plan.rows[i].sequence;
+    s->computed += plan.rows[i].rows;
+    if (staged[i].sampled) s->tokens.push_back(-1);
+  }
+  state_.now = clock_.now();
+  ahead_ = plan_step(state_);
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    Sequence* s = plan.rows[i].sequence;
+    s->computed -= plan.rows[i].rows;
+    if (staged[i].sampled) s->tokens.pop_back();
+  }
+}
+
+// Its place and blocks are for those that wait or would be preempted, so then a new plan is made. A
+// plan also holds on to its variants, which may go with their last sequence.
+void EngineCore::leave_ahead(const Sequence* s) {
+  if (!ahead_) return;
+  StepPlan& plan = *ahead_;
+  const auto of_it = [s](const PlannedRows& rows) { return rows.sequence == s; };
+  const auto rows = std::find_if(plan.rows.begin(), plan.rows.end(), of_it);
+  const bool last_of_slot =
+      rows != plan.rows.end() && rows->slot >= 0 &&
+      std::count_if(plan.rows.begin(), plan.rows.end(),
+                    [&](const PlannedRows& other) { return other.slot == rows->slot; }) == 1;
+  if (!s->generating() || last_of_slot || !plan.preempted.empty() || state_.waiting.size() > 0) {
+    ahead_.reset();
+    return;
+  }
+  std::erase(plan.grown, s);
+  if (rows == plan.rows.end()) return;
+  plan.rows.erase(rows);
+  --plan.generating_rows;
+}
+
+Batch EngineCore::batch_of(const StepPlan& plan, std::vector<LogitTask>& tasks,
+                           std::vector<Staged>& staged) {
   Batch batch;
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     const PlannedRows& rows = plan.rows[i];
@@ -166,11 +155,67 @@ Result<Logits> EngineCore::execute(const StepPlan& plan, std::vector<LogitTask>&
       tasks.push_back(task);
     }
   }
+  return batch;
+}
+
+Status EngineCore::execute(const StepPlan& plan, std::vector<Staged>& staged) try {
+  std::vector<LogitTask> tasks;
+  const Batch batch = batch_of(plan, tasks, staged);
   std::vector<const VariantWeights*> slots;
   for (const Variant* variant : plan.slots) slots.push_back(variant->weights.get());
-  return runner_.forward(batch, kv_.view(), slots);
+  if (device_samples(plan, tasks)) return sample_on_device(plan, batch, slots, tasks, staged);
+  ASSIGN_OR_RETURN(const Logits logits, runner_.forward(batch, kv_.view(), slots));
+  stage(plan, logits, tasks, staged);
+  return {};
 } catch (const std::exception& e) {
   return internal_error(std::string("the model's step threw: ") + e.what());
+}
+
+SampleInput EngineCore::sample_input(const StepPlan& plan, const LogitTask& task) const {
+  const Sequence& s = *plan.rows[task.planned].sequence;
+  const Request& request = s.request;
+  SampleInput input;
+  input.params = &request.sampling;
+  input.counts = s.counts ? &*s.counts : nullptr;
+  if (s.outputs() < request.min_tokens) input.barred = request.stop_ids;
+  input.choice = request.choice;
+  input.position = static_cast<uint64_t>(s.size());
+  input.top = request.logprobs;
+  return input;
+}
+
+bool EngineCore::device_samples(const StepPlan& plan, const std::vector<LogitTask>& tasks) const {
+  const int32_t most = runner_.most_sampled_top();
+  return most >= 0 && std::all_of(tasks.begin(), tasks.end(), [&](const LogitTask& task) {
+           const Request& request = plan.rows[task.planned].sequence->request;
+           return (task.scored >= 0 ? request.prompt_logprobs : request.logprobs) <= most;
+         });
+}
+
+Status EngineCore::sample_on_device(const StepPlan& plan, const Batch& batch,
+                                    std::span<const VariantWeights* const> slots,
+                                    const std::vector<LogitTask>& tasks,
+                                    std::vector<Staged>& staged) {
+  std::vector<SampleRequest> wanted;
+  for (const LogitTask& task : tasks) {
+    const Request& request = plan.rows[task.planned].sequence->request;
+    wanted.push_back(task.scored >= 0 ? score_request(task.token, request.prompt_logprobs)
+                                      : sample_request(sample_input(plan, task)));
+  }
+  ASSIGN_OR_RETURN(
+      const std::vector<SampleOutcome> outcomes,
+      runner_.forward_sampled(batch, kv_.view(), slots, wanted, [&] { plan_ahead(plan, staged); }));
+  CHECK(outcomes.size() == tasks.size(), "the model sampled another number of rows");
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    Staged& out = staged[tasks[i].planned];
+    Sampled token = sampled(outcomes[i]);
+    if (!token.status.ok()) out.status = token.status;
+    if (tasks[i].scored >= 0)
+      out.prompt[static_cast<size_t>(tasks[i].scored)] = std::move(token.scored);
+    else
+      out.token = std::move(token);
+  }
+  return {};
 }
 
 void EngineCore::stage(const StepPlan& plan, const Logits& logits,
@@ -180,8 +225,7 @@ void EngineCore::stage(const StepPlan& plan, const Logits& logits,
   std::vector<Status> statuses(tasks.size());
   const auto work = [&](int64_t i) {
     const LogitTask& task = tasks[static_cast<size_t>(i)];
-    const Sequence& s = *plan.rows[task.planned].sequence;
-    const Request& request = s.request;
+    const Request& request = plan.rows[task.planned].sequence->request;
     float* row = logits.values.row<float>(i);
     const int64_t vocab = logits.vocab[static_cast<size_t>(i)];
     Staged& out = staged[task.planned];
@@ -195,15 +239,9 @@ void EngineCore::stage(const StepPlan& plan, const Logits& logits,
           status = scored.status();
         return;
       }
-      SampleInput input;
+      SampleInput input = sample_input(plan, task);
       input.logits = row;
       input.vocab = vocab;
-      input.params = &request.sampling;
-      input.counts = s.counts ? &*s.counts : nullptr;
-      if (s.outputs() < request.min_tokens) input.barred = request.stop_ids;
-      input.choice = request.choice;
-      input.position = static_cast<uint64_t>(s.size());
-      input.top = request.logprobs;
       out.token = sample(input);
       status = out.token.status;
     } catch (const std::exception& e) {

@@ -10,6 +10,7 @@ namespace {
 
 constexpr int64_t kAutomaticShare = 4;      // a quarter of the available memory
 constexpr int64_t kAutomaticContexts = 64;  // of the longest length
+constexpr int64_t kHostShare = 8;           // an eighth of the host's available memory
 constexpr int64_t kUnknownMemory = int64_t{1} << 30;
 
 }  // namespace
@@ -51,6 +52,16 @@ Result<KvSize> size_kv(const EngineOptions& options, int64_t max_positions, int6
   if (size.max_context < 2)
     return invalid_argument(fmt::format("max_context is {}, expected at least 2", longest));
   return size;
+}
+
+int32_t host_kv_blocks(const EngineOptions& options, const KvGeometry& cache, int64_t available) {
+  const int64_t block_bytes = cache.layers * cache.block_bytes;
+  const int64_t blocks =
+      options.kv_host_bytes == kAutomaticBytes
+          ? std::min<int64_t>(cache.blocks, (available > 0 ? available : kUnknownMemory) /
+                                                kHostShare / block_bytes)
+          : options.kv_host_bytes / block_bytes;
+  return static_cast<int32_t>(std::min<int64_t>(blocks, std::numeric_limits<int32_t>::max()));
 }
 
 }  // namespace deltad

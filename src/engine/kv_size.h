@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "engine/engine.h"
+#include "kv/kv_cache.h"
 
 namespace deltad {
 
@@ -19,5 +20,9 @@ struct KvSize {
 // length. Memory is only taken from the system as blocks are first used.
 Result<KvSize> size_kv(const EngineOptions& options, int64_t max_positions, int64_t bytes_per_block,
                        int64_t available);
+
+// Blocks of host memory for preempted sequences. available: as above, of the host. Automatic: as
+// many as the cache has, in an eighth of that.
+int32_t host_kv_blocks(const EngineOptions& options, const KvGeometry& cache, int64_t available);
 
 }  // namespace deltad

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "model/transformer.h"
@@ -15,7 +16,19 @@ class ModelRunner {
   // Computes the batch's rows over the cache. slots[s] is the variant of groups with slot s.
   virtual Result<Logits> forward(const Batch& batch, const KvView& kv,
                                  std::span<const VariantWeights* const> slots) = 0;
+  // Where the device samples, the most `top` that a request may have; −1: the host samples.
+  virtual int32_t most_sampled_top() const { return -1; }
+  // forward, with what each row of logits is for. meanwhile: done while the device works.
+  virtual Result<std::vector<SampleOutcome>> forward_sampled(
+      const Batch& /*batch*/, const KvView& /*kv*/,
+      std::span<const VariantWeights* const> /*slots*/, std::span<const SampleRequest> /*wanted*/,
+      const std::function<void()>& /*meanwhile*/) {
+    return unimplemented("this model's logits are sampled on the host");
+  }
   virtual int32_t max_slots() const = 0;
+  // Where preempted sequences' blocks may lie, and how many; null: they are computed again.
+  virtual KvSwap* kv_swap() { return nullptr; }
+  virtual int32_t host_blocks() const { return 0; }
   virtual size_t workspace_bytes() const { return 0; }  // memory beside weights and KV
   // Not ok: it has failed, for good, and so will every step. Any thread.
   virtual Status health() const { return {}; }

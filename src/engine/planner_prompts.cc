@@ -85,7 +85,7 @@ bool Planner::plan_next(Work& work) {
     if (!has_slot(s) && slot_left()) chosen_.insert(s->variant());
     // Without a slot it waits for its turn among the running.
     const auto cached = static_cast<int32_t>(plan_.admitted.back().cached.size());
-    if (has_slot(s)) plan_chunk(s, cached * block_tokens_, false);
+    if (has_slot(s)) plan_chunk(s, std::max(cached * block_tokens_, s->swapped), false);
   }
   work.counter += (plan_.prompt_rows - before) / work.flow->weight;
   return true;

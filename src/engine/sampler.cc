@@ -1,8 +1,10 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "engine/logit_scan.h"
@@ -12,6 +14,10 @@ namespace deltad {
 namespace {
 
 constexpr float kBarred = -std::numeric_limits<float>::infinity();
+
+Status all_barred() {
+  return internal_error("no token can be sampled: bias and min_tokens bar all of them");
+}
 
 Status not_finite() { return internal_error("the model's logits are not finite numbers"); }
 
@@ -157,13 +163,29 @@ void truncate(const float* x, int64_t vocab, float max, float scale, const Sampl
              kept.end());
 }
 
+// By id, as pick_any and a device do: first the range of ids where u falls, then in it.
 int32_t pick_among(const std::vector<Candidate>& kept, double u) {
+  constexpr int32_t kRanges = 256;
+  int32_t highest = 0;
+  for (const Candidate& c : kept) highest = std::max(highest, c.id);
+  const int32_t width = highest / kRanges + 1;
+  std::array<double, kRanges> sums{};
+  for (const Candidate& c : kept) sums[static_cast<size_t>(c.id / width)] += c.value;
   double sum = 0;
-  for (const Candidate& c : kept) sum += c.value;
+  for (const double of_range : sums) sum += of_range;
   double rest = u * sum;
+  // Rounding may leave a little over at the end, which the last with any weight takes.
+  size_t range = 0, last_range = 0;
+  for (size_t r = 0; r < sums.size(); ++r)
+    if (sums[r] > 0) last_range = r;
+  while (range < last_range && rest >= sums[range]) rest -= sums[range++];
+  std::vector<Candidate> in_range;
+  for (const Candidate& c : kept)
+    if (static_cast<size_t>(c.id / width) == range && c.value > 0) in_range.push_back(c);
+  std::sort(in_range.begin(), in_range.end(),
+            [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
   int32_t last = -1;
-  for (const Candidate& c : kept) {
-    if (c.value <= 0) continue;
+  for (const Candidate& c : in_range) {
     last = c.id;
     if (rest < c.value) break;
     rest -= c.value;
@@ -192,7 +214,7 @@ Sampled sample(const SampleInput& input) {
   if (changes.any()) {
     max = scan_max(x, input.vocab);
     if (!std::isfinite(max.value)) {
-      out.status = internal_error("no token can be sampled: bias and min_tokens bar all of them");
+      out.status = all_barred();
       return out;
     }
   }
@@ -222,6 +244,50 @@ Result<Scored> score(const float* logits, int64_t vocab, int32_t token, int32_t 
   const float logprob =
       token < vocab ? logprob_of(logits[token], log_sum) : -std::numeric_limits<float>::infinity();
   return Scored{logprob, top_entries(logits, vocab, top, log_sum)};
+}
+
+SampleRequest sample_request(const SampleInput& input) {
+  const SamplingParams& p = *input.params;
+  SampleRequest out;
+  out.temperature = p.temperature;
+  out.top_p = p.top_p;
+  out.min_p = p.min_p;
+  out.top_k = p.top_k;
+  out.repetition_penalty = p.repetition_penalty;
+  out.frequency_penalty = p.frequency_penalty;
+  out.presence_penalty = p.presence_penalty;
+  out.seed = p.seed;
+  out.position = input.position;
+  out.choice = input.choice;
+  out.top = input.top;
+  std::map<int32_t, SampleChange> changes;  // a token each
+  const auto of = [&](int32_t token) -> SampleChange& {
+    return changes.try_emplace(token, SampleChange{token}).first->second;
+  };
+  for (const auto& [id, bias] : p.logit_bias) of(id).bias += bias;
+  for (const int32_t id : input.barred) of(id).bias = kBarred;
+  if (input.counts != nullptr)
+    for (const auto& [id, count] : input.counts->output()) of(id).count = count;
+  for (const auto& [id, change] : changes) out.changes.push_back(change);
+  return out;
+}
+
+SampleRequest score_request(int32_t token, int32_t top) {
+  SampleRequest out;
+  out.top = top;
+  out.given = token;
+  return out;
+}
+
+Sampled sampled(const SampleOutcome& outcome) {
+  Sampled out;
+  if (outcome.state == SampleOutcome::State::kNotFinite) out.status = not_finite();
+  if (outcome.state == SampleOutcome::State::kAllBarred) out.status = all_barred();
+  out.token = outcome.token;
+  out.scored.logprob = outcome.logprob;
+  for (const SampleOutcome::Top& top : outcome.top)
+    out.scored.top.push_back({top.token, top.logprob});
+  return out;
 }
 
 }  // namespace deltad

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/sampling.h"
 #include "base/status.h"
 #include "engine/request.h"
 #include "engine/token_counts.h"
@@ -43,7 +44,13 @@ constexpr float kGreedyTemperature = 1e-5f;
 
 Sampled sample(const SampleInput& input);
 
+// The same for a device that samples by itself: what it is to do with a row of such an input
+// (without logits), and what came of it.
+SampleRequest sample_request(const SampleInput& input);
+Sampled sampled(const SampleOutcome& outcome);
+
 // The log-probability of a given token, and the `top` best ones.
 Result<Scored> score(const float* logits, int64_t vocab, int32_t token, int32_t top);
+SampleRequest score_request(int32_t token, int32_t top);
 
 }  // namespace deltad

@@ -43,6 +43,10 @@ struct Sequence {
   int32_t computed = 0;   // leading tokens whose keys and values lie in blocks
   int32_t published = 0;  // leading blocks offered to the prefix index
   std::vector<int32_t> blocks;
+  // While it waits after a preemption: blocks of host memory that hold its first tokens' keys and
+  // values, and how many tokens.
+  std::vector<int32_t> host_blocks;
+  int32_t swapped = 0;
   uint64_t admission = 0;   // order of admissions
   uint64_t turn = 0;        // order of the last steps with a row of it; the least waits longest
   bool preempted = false;   // ever

@@ -11,13 +11,26 @@ namespace deltad {
 
 class TransformerRunner final : public ModelRunner {
  public:
-  TransformerRunner(std::unique_ptr<Transformer> transformer, Backend& backend)
-      : transformer_(std::move(transformer)), backend_(backend) {}
+  // swap: null, or of host_blocks blocks.
+  TransformerRunner(std::unique_ptr<Transformer> transformer, Backend& backend,
+                    std::unique_ptr<KvSwap> swap = nullptr, int32_t host_blocks = 0)
+      : transformer_(std::move(transformer)),
+        backend_(backend),
+        swap_(std::move(swap)),
+        host_blocks_(host_blocks) {}
 
   Result<Logits> forward(const Batch& batch, const KvView& kv,
                          std::span<const VariantWeights* const> slots) override {
     return transformer_->forward(batch, kv, slots);
   }
+  int32_t most_sampled_top() const override { return backend_.ops().most_sampled_top(); }
+  Result<std::vector<SampleOutcome>> forward_sampled(
+      const Batch& batch, const KvView& kv, std::span<const VariantWeights* const> slots,
+      std::span<const SampleRequest> wanted, const std::function<void()>& meanwhile) override {
+    return transformer_->forward_sampled(batch, kv, slots, wanted, meanwhile);
+  }
+  KvSwap* kv_swap() override { return swap_.get(); }
+  int32_t host_blocks() const override { return host_blocks_; }
   Status health() const override { return backend_.health(); }
   size_t workspace_bytes() const override {
     return transformer_->workspace_bytes() + backend_.workspace_bytes();
@@ -30,6 +43,8 @@ class TransformerRunner final : public ModelRunner {
  private:
   std::unique_ptr<Transformer> transformer_;
   Backend& backend_;
+  const std::unique_ptr<KvSwap> swap_;
+  const int32_t host_blocks_;
 };
 
 }  // namespace deltad

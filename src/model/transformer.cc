@@ -191,8 +191,9 @@ Status Transformer::run_block(int64_t layer, TensorView residual, const Batch& b
       view(cos_sin_, DType::kF32, positions_, config_.head_dim, config_.head_dim);
 
   ops.rms_norm(normed, residual, w.attention_norm, eps, batch.groups);
-  linear(qkv, normed, w.qkv, Epilogue::kStore);
-  ops.rope_append(qkv, shape_, cos_sin, kv, static_cast<int32_t>(layer), batch.spans);
+  if (inputs) (*inputs)(w.qkv, normed);
+  ops.linear_rope_append(qkv, normed, w.qkv, batch.groups, shape_, cos_sin, kv,
+                         static_cast<int32_t>(layer), batch.spans);
   ops.attention(attended, qkv, shape_, kv, static_cast<int32_t>(layer), batch.spans);
   RETURN_IF_ERROR(add_linear(attended, w.attention_out));
 
@@ -204,17 +205,35 @@ Status Transformer::run_block(int64_t layer, TensorView residual, const Batch& b
 Result<Logits> Transformer::forward(const Batch& batch, const KvView& kv,
                                     std::span<const VariantWeights* const> slots,
                                     const Observer* observer) {
+  Logits out;
+  ASSIGN_OR_RETURN(const TensorView logits, order(batch, kv, slots, observer, out.vocab));
+  ASSIGN_OR_RETURN(out.values, backend_.ops().end_step(logits));
+  return out;
+}
+
+Result<std::vector<SampleOutcome>> Transformer::forward_sampled(
+    const Batch& batch, const KvView& kv, std::span<const VariantWeights* const> slots,
+    std::span<const SampleRequest> wanted, const std::function<void()>& meanwhile) {
+  std::vector<int64_t> vocab;
+  ASSIGN_OR_RETURN(const TensorView logits, order(batch, kv, slots, nullptr, vocab));
+  if (!vocab.empty()) return backend_.ops().end_step_sampled(logits, vocab, wanted, meanwhile);
+  RETURN_IF_ERROR(backend_.ops().end_step({}).status());
+  return std::vector<SampleOutcome>();
+}
+
+Result<TensorView> Transformer::order(const Batch& batch, const KvView& kv,
+                                      std::span<const VariantWeights* const> slots,
+                                      const Observer* observer, std::vector<int64_t>& out_vocab) {
   Ops& ops = backend_.ops();
   const int64_t m = static_cast<int64_t>(batch.ids.size());
   const int64_t r = static_cast<int64_t>(batch.logit_rows.size());
   CHECK(m > 0 && m <= max_rows_, "rows of a batch");
   const std::vector<RowGroup> groups = groups_of_rows(batch.logit_rows, batch.groups);
-  Logits out;
   int64_t widest = 0;
   for (const RowGroup& g : groups) {
     const int64_t vocab = vocab_of(g.slot, slots);
     widest = std::max(widest, vocab);
-    out.vocab.insert(out.vocab.end(), static_cast<size_t>(g.end_row - g.first_row), vocab);
+    out_vocab.insert(out_vocab.end(), static_cast<size_t>(g.end_row - g.first_row), vocab);
   }
   if (r > 0) RETURN_IF_ERROR(ensure_logits(r, pad16(std::max(widest, config_.vocab))));
   begin(batch, slots, groups);
@@ -239,8 +258,7 @@ Result<Logits> Transformer::forward(const Batch& batch, const KvView& kv,
 
   if (r == 0) {
     if (communicator_) RETURN_IF_ERROR(communicator_->settle());
-    RETURN_IF_ERROR(ops.end_step({}).status());
-    return out;
+    return TensorView();
   }
   const TensorView gathered = view(gathered_, DType::kF32, r, config_.hidden, hidden_stride_);
   const TensorView normed = view(normed_, act, r, config_.hidden, hidden_stride_);
@@ -249,8 +267,7 @@ Result<Logits> Transformer::forward(const Batch& batch, const KvView& kv,
   ops.rms_norm(normed, gathered, table_.final_norm, eps, groups);
   ops.linear(logits, normed, table_.head, groups, Epilogue::kStore);
   if (communicator_) RETURN_IF_ERROR(communicator_->settle());
-  ASSIGN_OR_RETURN(out.values, ops.end_step(logits));
-  return out;
+  return logits;
 }
 
 }  // namespace deltad

@@ -49,6 +49,12 @@ class Transformer {
                          std::span<const VariantWeights* const> slots,
                          const Observer* observer = nullptr);
 
+  // The same on a device that samples (Ops::most_sampled_top): what each row of logits is for.
+  Result<std::vector<SampleOutcome>> forward_sampled(const Batch& batch, const KvView& kv,
+                                                     std::span<const VariantWeights* const> slots,
+                                                     std::span<const SampleRequest> wanted,
+                                                     const std::function<void()>& meanwhile);
+
   // What enters a linear layer of a block: its weight and x, activation type [M, d_in].
   using InputObserver = std::function<void(WeightId weight, TensorView x)>;
 
@@ -68,6 +74,10 @@ class Transformer {
               Communicator* communicator);
   Status ensure_logits(int64_t rows, int64_t columns);
   TensorView next_partial(int64_t rows);
+  // Orders a step up to its logits, if any are wanted; vocab: of their rows.
+  Result<TensorView> order(const Batch& batch, const KvView& kv,
+                           std::span<const VariantWeights* const> slots, const Observer* observer,
+                           std::vector<int64_t>& vocab);
   int64_t vocab_of(int32_t slot, std::span<const VariantWeights* const> slots) const;
   void begin(const Batch& batch, std::span<const VariantWeights* const> slots,
              std::span<const RowGroup> logit_groups);

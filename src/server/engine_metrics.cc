@@ -23,6 +23,9 @@ void render_engine(const EngineStats& stats, PrometheusText& out) {
       static_cast<double>(stats.waiting));
   one(out, "deltad_steps_total", "counter", "Steps of the engine.",
       static_cast<double>(stats.steps));
+  one(out, "deltad_steps_planned_ahead_total", "counter",
+      "Of these, planned while the step before ran.",
+      static_cast<double>(stats.steps_planned_ahead));
   one(out, "deltad_step_rows", "gauge", "Rows (tokens) of the last step: the batch size.",
       stats.last_step_rows);
   one(out, "deltad_step_seconds", "gauge", "Duration of the last step.", stats.last_step_seconds);
@@ -32,6 +35,16 @@ void render_engine(const EngineStats& stats, PrometheusText& out) {
       static_cast<double>(stats.generated_tokens));
   one(out, "deltad_preemptions_total", "counter", "Sequences set back for want of KV blocks.",
       static_cast<double>(stats.preemptions));
+  one(out, "deltad_kv_swapped_out_total", "counter",
+      "Sequences set back whose KV blocks went to host memory.",
+      static_cast<double>(stats.swapped_out));
+  one(out, "deltad_kv_swapped_in_total", "counter",
+      "Sequences whose KV blocks came back from host memory.",
+      static_cast<double>(stats.swapped_in));
+  one(out, "deltad_kv_host_blocks", "gauge", "KV blocks that host memory has room for.",
+      static_cast<double>(stats.kv_host_blocks));
+  one(out, "deltad_kv_host_blocks_used", "gauge", "Of these, held by sequences that wait.",
+      static_cast<double>(stats.kv_host_blocks_used));
   one(out, "deltad_kv_blocks", "gauge", "Blocks of the KV cache.",
       static_cast<double>(stats.kv_blocks));
   one(out, "deltad_kv_blocks_used", "gauge", "Blocks that running sequences hold.",

@@ -1,6 +1,7 @@
 // What happens on a GPU from start to end, small: a base, steps of prompts with and without
 // logits, steps of generated rows often enough to become a graph, variants that come, are used by a
-// step that nobody waits for, and go. The tests of failures and of order break it in every place.
+// step that nobody waits for, and go, a sequence that is set back and returns. The tests of
+// failures and of order break it in every place.
 #pragma once
 
 #include <memory>
@@ -23,9 +24,16 @@ class GpuLife {
     RETURN_IF_ERROR(generate(12, 1));
     RETURN_IF_ERROR(prompt(13, 2, false));
     variants_[1] = nullptr;  // while its step may still run
+    // So may the base's sequence be set back; the variant's gets its block, and it another.
+    RETURN_IF_ERROR(swap_->to_host(std::vector<KvBlockCopy>{{0, 1}}));
+    blocks_[1][1] = 0;
+    blocks_[0][0] = 6;
+    RETURN_IF_ERROR(swap_->to_device(std::vector<KvBlockCopy>{{6, 1}}));
     RETURN_IF_ERROR(enter(1, kTwoLevels));
     RETURN_IF_ERROR(prompt(15, 2, true));
-    RETURN_IF_ERROR(prompt(17, 1, false));  // nobody waits for it
+    RETURN_IF_ERROR(sample(17));
+    RETURN_IF_ERROR(prompt(18, 1, false));  // nobody waits for it
+    RETURN_IF_ERROR(swap_->to_host(std::vector<KvBlockCopy>{{6, 0}}));
     return logits_;
   }
   // What the device is said to hold.
@@ -44,8 +52,9 @@ class GpuLife {
                      Transformer::make(base_->config(), base_->table, *base_->backend, 8, 32));
     const int64_t block = base_->backend->ops().kv_block_bytes(transformer_->attention_shape(), 16);
     ASSIGN_OR_RETURN(
-        kv_, base_->backend->allocate(static_cast<size_t>(base_->config().layers * 6 * block)));
-    view_ = {kv_.data(), 6, 16, block};
+        kv_, base_->backend->allocate(static_cast<size_t>(base_->config().layers * 7 * block)));
+    view_ = {kv_.data(), 7, 16, block};
+    ASSIGN_OR_RETURN(swap_, base_->backend->new_kv_swap(view_, base_->config().layers, 2));
     variants_.resize(2);
     return {};
   }
@@ -59,16 +68,18 @@ class GpuLife {
   const ModelConfig& config() const { return base_->config(); }
   // Rows at positions [first, first + count) of each sequence: the base's and the variants'.
   Status prompt(int32_t first, int32_t count, bool logits) {
-    return step(first, count, false, logits);
+    return step(first, count, false, logits ? Wants::kLogits : Wants::kNothing);
   }
   Status generate(int32_t first, int32_t steps) {
-    for (int32_t i = 0; i < steps; ++i) RETURN_IF_ERROR(step(first + i, 1, true, true));
+    for (int32_t i = 0; i < steps; ++i) RETURN_IF_ERROR(step(first + i, 1, true, Wants::kLogits));
     return {};
   }
+  // The same, but for tokens that the device chooses; they stand among the logits.
+  Status sample(int32_t first) { return step(first, 1, true, Wants::kTokens); }
 
  private:
-  Status step(int32_t first, int32_t count, bool generated, bool logits) {
-    static const int32_t blocks[3][2] = {{0, 3}, {4, 1}, {2, 5}};
+  enum class Wants { kNothing, kLogits, kTokens };
+  Status step(int32_t first, int32_t count, bool generated, Wants wants) {
     Batch batch;
     std::vector<const VariantWeights*> slots;
     for (int32_t s = 0; s < 3; ++s) {
@@ -77,9 +88,21 @@ class GpuLife {
       const auto row = static_cast<int32_t>(batch.ids.size());
       if (s > 0) slots.push_back(variant->weights.get());
       batch.groups.push_back({row, row + count, static_cast<int32_t>(slots.size()) - 1});
-      batch.spans.push_back({row, row + count, first, blocks[s], generated});
+      batch.spans.push_back({row, row + count, first, blocks_[s], generated});
       for (int32_t i = 0; i < count; ++i) batch.ids.push_back(37 * (s + 1) + 11 * (first + i));
-      if (logits) batch.logit_rows.push_back(row + count - 1);
+      if (wants != Wants::kNothing) batch.logit_rows.push_back(row + count - 1);
+    }
+    if (wants == Wants::kTokens) {
+      std::vector<SampleRequest> greedy(batch.logit_rows.size());
+      for (SampleRequest& request : greedy) {
+        request.temperature = 0;
+        request.top = 1;
+      }
+      ASSIGN_OR_RETURN(const auto tokens,
+                       transformer_->forward_sampled(batch, view_, slots, greedy, nullptr));
+      for (const SampleOutcome& outcome : tokens)
+        logits_.insert(logits_.end(), {static_cast<float>(outcome.token), outcome.logprob});
+      return {};
     }
     ASSIGN_OR_RETURN(const Logits out, transformer_->forward(batch, view_, slots));
     for (size_t r = 0; r < out.vocab.size(); ++r) {
@@ -93,6 +116,8 @@ class GpuLife {
   std::unique_ptr<Transformer> transformer_;
   Buffer kv_;
   KvView view_{};
+  std::unique_ptr<KvSwap> swap_;
+  int32_t blocks_[3][2] = {{0, 3}, {4, 1}, {2, 5}};
   std::vector<VariantRef> variants_;
   bool batches_variants_ = true;
   std::vector<float> logits_;

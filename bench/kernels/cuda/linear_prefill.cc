@@ -76,6 +76,7 @@ void Prefill::run(int call, const cuda::LinearPrefillKernel& kernel, int32_t row
   p.w = weight_.tiles(call);
   p.slots = weight_.slots(call);
   p.apart = apart_.as<uint8_t>();
+  p.apart_stride = cuda::apart_entries(weight_.outputs());
   p.groups = groups;
   p.out = out_.data();
   p.out_stride = weight_.outputs();

@@ -40,24 +40,32 @@ Status CudaOps::check_shape(const AttentionShape& shape) const {
   return {};
 }
 
-void CudaOps::rope_append(TensorView qkv, const AttentionShape& shape, TensorView cos_sin,
-                          const KvView& kv, int32_t layer, std::span<const SequenceSpan> spans) {
-  if (!working()) return;
-  CHECK(spans.data() == tables_.spans.data(), "spans that are not the step's");
+cuda::RopeAppendParams CudaOps::rope_params(TensorView qkv, const AttentionShape& shape,
+                                            TensorView cos_sin, const KvView& kv, int32_t layer,
+                                            int32_t first, int32_t rows) const {
   cuda::RopeAppendParams p{};
-  p.qkv = qkv.as<float>();
+  p.qkv = qkv.row<float>(first);
   p.cos_sin = cos_sin.as<float>();
-  p.places = rows_.places();
+  p.places = rows_.places() + first;
   p.block_table = rows_.blocks();
   p.cache = layer_of(kv, layer);
   p.qkv_stride = qkv.row_stride;
-  p.rows = static_cast<int32_t>(qkv.rows());
+  p.rows = rows;
   p.heads = shape.heads;
   p.kv_heads = shape.kv_heads;
   p.head_dim = shape.head_dim;
   p.q_offset = shape.q_offset;
   p.k_offset = shape.k_offset;
   p.v_offset = shape.v_offset;
+  return p;
+}
+
+void CudaOps::rope_append(TensorView qkv, const AttentionShape& shape, TensorView cos_sin,
+                          const KvView& kv, int32_t layer, std::span<const SequenceSpan> spans) {
+  if (!working()) return;
+  CHECK(spans.data() == tables_.spans.data(), "spans that are not the step's");
+  const cuda::RopeAppendParams p =
+      rope_params(qkv, shape, cos_sin, kv, layer, 0, static_cast<int32_t>(qkv.rows()));
   launch(cuda::kRopeAppendKernel, cuda::rope_append_launch(p), p);
 }
 
@@ -66,23 +74,23 @@ void CudaOps::attention(TensorView out, TensorView qkv, const AttentionShape& sh
   if (!working()) return;
   CHECK(spans.data() == tables_.spans.data(), "spans that are not the step's");
   const int32_t dim = cuda::padded_head_dim(shape.head_dim);
-  for (const StepRows::GeneratedRows& rows : rows_.generated()) {
+  if (rows_.generated_rows() > 0) {
     cuda::AttentionDecodeParams p{};
-    p.qkv = qkv.row<float>(rows.first);
-    p.places = rows_.places() + rows.first;
+    p.qkv = qkv.as<float>();
+    p.places = rows_.places();
     p.block_table = rows_.blocks();
     p.cache = layer_of(kv, layer);
-    p.out = out.row<uint16_t>(rows.first);
+    p.out = out.as<uint16_t>();
     p.qkv_stride = qkv.row_stride;
     p.out_stride = out.row_stride;
-    p.rows = rows.end - rows.first;
+    p.rows = rows_.generated_rows();
     p.heads = shape.heads;
     p.kv_heads = shape.kv_heads;
     p.head_dim = shape.head_dim;
     p.q_offset = shape.q_offset;
     // In powers of two, so that a context that grows seldom makes another launch of it.
-    p.segments = static_cast<int32_t>(
-        std::bit_ceil(static_cast<uint32_t>((rows.longest + cuda::kSegment - 1) / cuda::kSegment)));
+    p.segments = static_cast<int32_t>(std::bit_ceil(
+        static_cast<uint32_t>((rows_.longest_context() + cuda::kSegment - 1) / cuda::kSegment)));
     p.scale = score_scale(shape);
     const int64_t tiles = cuda::attention_head_tiles(shape.heads, shape.kv_heads);
     grow(scratch_.attention_parts,

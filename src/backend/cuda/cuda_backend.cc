@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "backend/cuda/cuda_communicator.h"
+#include "backend/cuda/cuda_kv_swap.h"
 #include "backend/cuda/cuda_ops.h"
 #include "base/worker_team.h"
 
@@ -47,7 +48,7 @@ class CudaBackend final : public Backend {
                   const uint16_t* values) override {
     return weights_.put_rows(weight, part, first, count, values);
   }
-  Status finish_weights() override { return ring_->wait(); }
+  Status finish_weights() override { return weights_.finish(); }
   Result<std::unique_ptr<VariantWeights>> new_variant(const VariantContent& content) override {
     ASSIGN_OR_RETURN(std::unique_ptr<CudaVariantWeights> made,
                      CudaVariantWeights::make(loading_, weights_, content));
@@ -73,6 +74,12 @@ class CudaBackend final : public Backend {
   Status upload(void* to, const void* from, size_t bytes) override {
     RETURN_IF_ERROR(ring_->copy(to, from, bytes));
     return ring_->wait();
+  }
+  Result<std::unique_ptr<KvSwap>> new_kv_swap(const KvView& kv, int64_t layers,
+                                              int32_t host_blocks) override {
+    ASSIGN_OR_RETURN(std::unique_ptr<CudaKvSwap> made,
+                     CudaKvSwap::make(*device_, kv, layers, host_blocks));
+    return std::unique_ptr<KvSwap>(std::move(made));
   }
   std::optional<int64_t> device_free_bytes() const override { return device_->free_bytes(); }
   Status health() const override { return device_->health(); }

@@ -82,6 +82,7 @@ Status CudaDevice::start(int ordinal) {
   name_ = properties.name;
   major_ = properties.major;
   minor_ = properties.minor;
+  multiprocessors_ = properties.multiProcessorCount;
   int least = 0, greatest = 0;
   RETURN_IF_ERROR(CUDA_STATUS(*this, cudaDeviceGetStreamPriorityRange(&least, &greatest),
                               "asking for the priorities of streams"));

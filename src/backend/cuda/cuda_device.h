@@ -46,6 +46,7 @@ class CudaDevice {
   const std::string& name() const { return name_; }
   int major() const { return major_; }
   int minor() const { return minor_; }
+  int multiprocessors() const { return multiprocessors_; }
   int64_t free_bytes();  // 0 if it cannot be told
 
   // The engine's thread: all work of a step is on compute().
@@ -59,7 +60,7 @@ class CudaDevice {
 
   int ordinal_ = 0;
   std::string name_;
-  int major_ = 0, minor_ = 0;
+  int major_ = 0, minor_ = 0, multiprocessors_ = 0;
   cudaStream_t compute_ = nullptr, load_ = nullptr;
   mutable Mutex mutex_;
   cudaEvent_t steps_ GUARDED_BY(mutex_) = nullptr;

@@ -9,11 +9,14 @@
 #include "kernels/cuda/embed.h"
 #include "kernels/cuda/gather_rows.h"
 #include "kernels/cuda/linear_decode.h"
+#include "kernels/cuda/linear_prefill.h"
+#include "kernels/cuda/linear_prefill_range.h"
 #include "kernels/cuda/low_rank_expand.h"
 #include "kernels/cuda/low_rank_shrink.h"
 #include "kernels/cuda/repack.h"
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/rope_append.h"
+#include "kernels/cuda/sampler.h"
 #include "kernels/cuda/sign_planes.h"
 #include "kernels/cuda/silu_gate.h"
 #include "kernels/cuda/sum_parts.h"
@@ -34,10 +37,13 @@ Result<std::unique_ptr<CudaKernels>> CudaKernels::load(CudaDevice& device) {
        {cuda::kRepackBaseKernel, cuda::kRepackSignsKernel, cuda::kSignPlanesKernel,
         cuda::kRmsNormKernel, cuda::kSiluGateKernel, cuda::kRopeAppendKernel, cuda::kEmbedKernel,
         cuda::kGatherRowsKernel, cuda::kLowRankShrinkKernel, cuda::kLowRankExpandKernel,
+        cuda::kPrefillRowsKernel, cuda::kWeightRangeKernel, cuda::kSamplerKernel,
         cuda::kSumPartsKernel})
     RETURN_IF_ERROR(made->find(name, 0));
   for (const cuda::LinearKernel& kernel : cuda::kLinearKernels)
     RETURN_IF_ERROR(made->find(kernel.name, cuda::linear_decode_shared(kernel)));
+  for (const cuda::LinearPrefillKernel& kernel : made->prefill_kernels())
+    RETURN_IF_ERROR(made->find(kernel.name, cuda::linear_prefill_shared(kernel)));
   for (const int32_t dim : kHeadDims) {
     RETURN_IF_ERROR(
         made->find(cuda::attention_decode_kernel(dim), cuda::attention_decode_shared(dim)));
@@ -49,6 +55,11 @@ Result<std::unique_ptr<CudaKernels>> CudaKernels::load(CudaDevice& device) {
 
 CudaKernels::~CudaKernels() {
   for (cudaLibrary_t library : libraries_) cudaLibraryUnload(library);
+}
+
+std::span<const cuda::LinearPrefillKernel> CudaKernels::prefill_kernels() const {
+  if (device_.major() == 9) return cuda::kLinearPrefillHopperKernels;
+  return cuda::kLinearPrefillKernels;
 }
 
 Status CudaKernels::load_images() {

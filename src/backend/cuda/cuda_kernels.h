@@ -3,11 +3,13 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "backend/cuda/cuda_device.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/linear_prefill.h"
 
 namespace deltad {
 
@@ -17,6 +19,9 @@ class CudaKernels {
   static Result<std::unique_ptr<CudaKernels>> load(CudaDevice& device);
   ~CudaKernels();
   CudaKernels(const CudaKernels&) = delete;
+
+  // Those of linear layers of prompts that this GPU has: all give the same bits.
+  std::span<const cuda::LinearPrefillKernel> prefill_kernels() const;
 
   // `name` is one of kernels/cuda's headers; params the struct that its kernel takes, read before
   // this returns.

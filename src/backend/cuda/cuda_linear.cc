@@ -1,11 +1,12 @@
 // CudaOps::linear: one pass over the base's matrix for all rows that read it, and over each matrix
-// that a variant has instead, with the variants' signs; then low-rank factors. All rows take the
-// decode kernel (kernels/cuda/linear_decode.h); run() is where rows of prompts will take one of
-// their own, told by SequenceSpan::generated.
+// that a variant has instead, with the variants' signs; then low-rank factors. A row's role says
+// which kernels it takes: prompts those of kernels/cuda/linear_prefill.h; generated rows, and what
+// logits are made of, the decode kernel, which can also rotate them and append them to the cache.
 #include <algorithm>
 
 #include "backend/cuda/cuda_ops.h"
 #include "base/check.h"
+#include "kernels/cuda/linear_prefill.h"
 #include "kernels/cuda/low_rank_expand.h"
 #include "kernels/cuda/low_rank_shrink.h"
 #include "kernels/cuda/sign_planes.h"
@@ -26,9 +27,17 @@ cuda::LinearEpilogue kernel_epilogue(Epilogue epilogue) {
   return cuda::LinearEpilogue::kStore;
 }
 
+// The rows of a piece of the batch.
+TensorView rows_of(TensorView batch, const GroupedRows& rows) {
+  return matrix_view(
+      static_cast<char*>(batch.data) +
+          rows.first * batch.row_stride * static_cast<int64_t>(dtype_size(batch.dtype)),
+      batch.dtype, rows.rows, batch.shape[1], batch.row_stride, batch.device);
+}
+
 }  // namespace
 
-// One call.
+// One call, for one piece of the batch; x and out are its rows.
 struct CudaOps::Linear {
   CudaOps& ops;
   const GroupedRows& rows;
@@ -37,8 +46,17 @@ struct CudaOps::Linear {
   const CudaMatrix& base;
   const int levels;  // the most that a row has
   Scratch& scratch;
+  const cuda::RopeAppendParams* rope;  // with kRotary
 
   int32_t columns() const { return static_cast<int32_t>(base.columns); }
+
+  void run(TensorView out, cuda::LinearEpilogue epilogue) {
+    if (rows.prompts) {
+      for (const GroupedRows::Run& part : rows.runs(weight)) run_prompts(part, out, epilogue);
+    } else {
+      run_generated(out, epilogue);
+    }
+  }
 
   void make_planes() {
     if (levels == 0) return;
@@ -57,7 +75,8 @@ struct CudaOps::Linear {
   }
 
   // Rows through the matrix that they read, the base's or their variant's own, with signs.
-  void run(TensorView out, cuda::LinearEpilogue epilogue) {
+  void run_generated(TensorView out, cuda::LinearEpilogue epilogue) {
+    make_planes();
     const cuda::LinearKernel kernel = cuda::linear_decode_kernel(rows.rows, levels);
     cuda::LinearParams p{};
     p.rows = rows.rows;
@@ -67,7 +86,9 @@ struct CudaOps::Linear {
     p.dense_tiles = rows.dense_tiles(weight, kernel.block_rows);
     p.splits = cuda::linear_decode_splits(p.outputs, p.columns);
     const cuda::Launch shape = cuda::linear_decode_launch(p, kernel);
-    if (p.splits > 1) {
+    const bool rotates = epilogue == cuda::LinearEpilogue::kRotary;
+    if (rotates) p.rope = *rope;
+    if (p.splits > 1 || (rotates && cuda::linear_head_blocks(rope->head_dim) > 1)) {
       const int64_t sums = int64_t{4} * p.splits * p.rows * cuda::linear_widest(p);
       ops.grow(scratch.base_parts, sums, "parts of a linear layer");
       ops.grow(scratch.sign_parts, sums * kernel.levels, "parts of sums of signs");
@@ -86,12 +107,59 @@ struct CudaOps::Linear {
       p.plane_scale = scratch.plane_scale.as<float>();
       p.plane_sum = scratch.plane_sum.as<int32_t>();
     }
-    p.groups = ops.rows_.groups_at(rows.table);
+    p.groups = ops.rows_.groups_of(rows);
     p.out = out.data;
     p.x_stride = x.row_stride;
     p.out_stride = out.row_stride;
     p.epilogue = epilogue;
     ops.launch(kernel.name, shape, p);
+  }
+
+  // Rows of prompts that all read one matrix: nothing of this becomes a graph, so it may be a
+  // variant's.
+  void run_prompts(const GroupedRows::Run& part, TensorView out, cuda::LinearEpilogue epilogue) {
+    const CudaVariantWeights* variant = rows.variants[part.first];
+    const bool own = variant != nullptr && variant->dense(weight).storage != nullptr;
+    const CudaMatrix& matrix = own ? variant->dense(weight) : base;
+    const int32_t first = rows.first_row(part), count = rows.end_row(part) - first;
+    const auto groups = std::span(rows.groups).subspan(part.first, part.second - part.first);
+    const auto group_count = static_cast<int32_t>(groups.size());
+
+    cuda::PrefillRowsParams pack{};
+    pack.packed_rows = cuda::prefill_packed_rows(count, group_count);
+    ops.grow(scratch.packed, cuda::prefill_packed_size(pack.packed_rows, columns()) * 16,
+             "activations of prompts");
+    ops.grow(scratch.packed_scale, int64_t{4} * count, "scales of activations of prompts");
+    pack.x = x.row<uint16_t>(first);
+    pack.groups = ops.rows_.groups_of(part);
+    pack.packed = scratch.packed.data();
+    pack.scale = scratch.packed_scale.as<float>();
+    pack.x_stride = x.row_stride;
+    pack.rows = count;
+    pack.columns = columns();
+    ops.launch(cuda::kPrefillRowsKernel, cuda::prefill_rows_launch(pack), pack);
+
+    const cuda::LinearPrefillKernel kernel = cuda::linear_prefill_kernel(
+        ops.kernels_.prefill_kernels(), groups, matrix.outputs(),
+        own ? variant->levels(weight) : levels, ops.device_.multiprocessors());
+    cuda::LinearPrefillParams p{};
+    p.x = pack.packed;
+    p.x_scale = pack.scale;
+    p.w = matrix.storage;
+    p.slots = ops.slots_.signs(weight);
+    p.apart = ops.slots_.apart() + ops.weights_.apart_at(weight);
+    p.apart_stride = ops.slots_.apart_stride();
+    p.groups = pack.groups;
+    p.out = static_cast<char*>(out.data) +
+            first * out.row_stride * static_cast<int64_t>(dtype_size(out.dtype));
+    p.out_stride = out.row_stride;
+    p.packed_rows = pack.packed_rows;
+    p.outputs = matrix.outputs();
+    p.columns = columns();
+    p.w_exponent = matrix.range.exponent;
+    p.w_factors = cuda::prefill_factors(p.w_exponent);
+    p.epilogue = static_cast<cuda::LinearPrefillEpilogue>(epilogue);
+    ops.launch(kernel.name, cuda::linear_prefill_launch(p, kernel, count, group_count), p);
   }
 
   // out += B·(s·A·x) where a row's variant has factors.
@@ -102,7 +170,7 @@ struct CudaOps::Linear {
     cuda::LowRankShrinkParams shrink{};
     shrink.x = x.as<uint16_t>();
     shrink.slots = ops.slots_.low_rank(weight);
-    shrink.groups = ops.rows_.groups_at(rows.table);
+    shrink.groups = ops.rows_.groups_of(rows);
     shrink.t = scratch.low_rank.as<float>();
     shrink.x_stride = x.row_stride;
     shrink.rows = rows.rows;
@@ -133,17 +201,18 @@ void CudaOps::linear(TensorView out, TensorView x, WeightId weight,
   CHECK(out.dtype == (gate ? DType::kBF16 : DType::kF32), "linear: wrong type of out");
   CHECK(!gate || weights_.spec(weight).interleaved, "linear: kSiluGate needs interleaved weights");
   if (!working()) return;
-  const GroupedRows& rows = rows_.grouped(groups);
-  Linear call{*this, rows, weight, x, base, rows.levels(weight), scratch_};
-  call.make_planes();
+  for (const GroupedRows& rows : rows_.pieces(groups))
+    linear_piece(rows_of(out, rows), rows_of(x, rows), weight, rows, kernel_epilogue(epilogue));
+}
+
+void CudaOps::linear_piece(TensorView out, TensorView x, WeightId weight, const GroupedRows& rows,
+                           cuda::LinearEpilogue epilogue, const cuda::RopeAppendParams* rope) {
+  const CudaMatrix& base = weights_.matrix(weight);
+  Linear call{*this, rows, weight, x, base, rows.levels(weight), scratch_, rope};
   const int32_t ranks = rows.ranks(weight);
-  if (ranks == 0) {
-    call.run(out, kernel_epilogue(epilogue));
-    return;
-  }
-  if (!gate) {
-    call.run(out, kernel_epilogue(epilogue));
-    call.add_low_rank(out, ranks);
+  if (ranks == 0 || epilogue != cuda::LinearEpilogue::kSiluGate) {
+    call.run(out, epilogue);
+    if (ranks > 0) call.add_low_rank(out, ranks);
     return;
   }
   // The gate comes after the factors, so gate and up are stored before it.
@@ -160,6 +229,24 @@ void CudaOps::linear(TensorView out, TensorView x, WeightId weight,
   p.rows = rows.rows;
   p.columns = base.outputs() / 2;
   launch(cuda::kSiluGateKernel, cuda::silu_gate_launch(p), p);
+}
+
+// The decode kernel does it all, but where factors are added before rows are rotated.
+void CudaOps::linear_rope_append(TensorView qkv, TensorView x, WeightId weight,
+                                 std::span<const RowGroup> groups, const AttentionShape& shape,
+                                 TensorView cos_sin, const KvView& kv, int32_t layer,
+                                 std::span<const SequenceSpan> spans) {
+  if (!working()) return;
+  CHECK(spans.data() == tables_.spans.data(), "spans that are not the step's");
+  for (const GroupedRows& rows : rows_.pieces(groups)) {
+    const cuda::RopeAppendParams rope =
+        rope_params(qkv, shape, cos_sin, kv, layer, rows.first, rows.rows);
+    const bool rotates =
+        !rows.prompts && rows.ranks(weight) == 0 && cuda::linear_head_blocks(shape.head_dim) > 0;
+    linear_piece(rows_of(qkv, rows), rows_of(x, rows), weight, rows,
+                 rotates ? cuda::LinearEpilogue::kRotary : cuda::LinearEpilogue::kStore, &rope);
+    if (!rotates) launch(cuda::kRopeAppendKernel, cuda::rope_append_launch(rope), rope);
+  }
 }
 
 }  // namespace deltad

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "backend/weight_rows.h"
 #include "kernels/cuda/repack.h"
@@ -44,6 +45,55 @@ Status put_values(const CudaLoading& loading, const CudaMatrix& to, const Weight
           return loading.kernels.launch(piece.stream, cuda::kRepackBaseKernel,
                                         cuda::repack_base_launch(params), params);
         }));
+  }
+  return {};
+}
+
+void CudaExponents::add(const cuda::ExponentCounts& counts) {
+  for (size_t e = 0; e < counts.size(); ++e)
+    if (counts[e] > 0) counts_.push_back(static_cast<uint32_t>(e) << kCountBits | counts[e]);
+  ends_.push_back(static_cast<uint32_t>(counts_.size()));
+}
+
+cuda::ExponentCounts CudaExponents::operator[](size_t tile) const {
+  cuda::ExponentCounts counts{};
+  for (uint32_t i = tile == 0 ? 0 : ends_[tile - 1]; i < ends_[tile]; ++i)
+    counts[counts_[i] >> kCountBits] = counts_[i] & ((1u << kCountBits) - 1);
+  return counts;
+}
+
+Status measure_ranges(const CudaLoading& loading, std::span<CudaMatrix* const> matrices) {
+  CudaDevice& device = loading.device;
+  size_t most = 0;
+  for (const CudaMatrix* m : matrices)
+    most = std::max(most, static_cast<size_t>(m->outputs() / 16) * sizeof(cuda::ExponentCounts));
+  if (most == 0) return {};
+  RETURN_IF_ERROR(device.use());
+  constexpr char kPurpose[] = "counts of weights' exponents";
+  ASSIGN_OR_RETURN(const DeviceMemory counts,
+                   DeviceMemory::make(device, device.load(), most, kPurpose));
+  ASSIGN_OR_RETURN(const PinnedMemory pinned, PinnedMemory::make(device, most, kPurpose));
+  for (CudaMatrix* m : matrices) {
+    const auto tiles = static_cast<size_t>(m->outputs() / 16);
+    const cuda::WeightRangeParams params = {m->storage, counts.as<uint32_t>(), m->outputs(),
+                                            static_cast<int32_t>(m->columns)};
+    RETURN_IF_ERROR(loading.kernels.launch(device.load(), cuda::kWeightRangeKernel,
+                                           cuda::weight_range_launch(params), params));
+    Status copied = CUDA_STATUS(
+        device,
+        cudaMemcpyAsync(pinned.data(), counts.data(), tiles * sizeof(cuda::ExponentCounts),
+                        cudaMemcpyDeviceToHost, device.load()),
+        "copying counts of weights' exponents to the host");
+    // Also when the copy failed: what is pinned goes with this call.
+    const Status waited = loading.ring.wait();
+    if (!waited.ok()) (void)cudaStreamSynchronize(device.load());
+    if (copied.ok()) copied = waited;
+    RETURN_IF_ERROR(copied);
+    const std::span all(static_cast<const cuda::ExponentCounts*>(pinned.data()), tiles);
+    m->range = cuda::weight_range(all);
+    auto exponents = std::make_shared<CudaExponents>();
+    for (const cuda::ExponentCounts& of : all) exponents->add(of);
+    m->exponents = std::move(exponents);
   }
   return {};
 }

@@ -71,6 +71,10 @@ class PinnedMemory {
 
   void* data() const { return data_; }
   size_t bytes() const { return bytes_; }
+  template <typename T>
+  T* at(size_t offset) const {
+    return reinterpret_cast<T*>(static_cast<char*>(data_) + offset);
+  }
 
  private:
   void reset();

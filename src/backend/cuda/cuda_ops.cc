@@ -1,5 +1,7 @@
 #include "backend/cuda/cuda_ops.h"
 
+#include <cstring>
+
 #include "base/check.h"
 
 namespace deltad {
@@ -13,15 +15,17 @@ constexpr size_t kMostGraphRows = 64;
 CudaOps::CudaOps(CudaDevice& device, const CudaKernels& kernels, const CudaWeights& weights,
                  int host_threads)
     : device_(device),
+      kernels_(kernels),
       weights_(weights),
       team_(host_threads, false),
       bound_(kCudaSlots, nullptr),
       slots_(device),
       rows_(device, slots_),
-      program_(device, kernels) {}
+      program_(device, kernels),
+      sampling_(device) {}
 
 Status CudaOps::allocate_slots() {
-  const Status status = slots_.allocate(weights_.specs().size());
+  const Status status = slots_.allocate(weights_.specs().size(), weights_.apart_entries());
   count_bytes();
   return status;
 }
@@ -34,8 +38,8 @@ void CudaOps::bind_slot(int32_t slot, const VariantWeights* variant) {
 void CudaOps::begin_step(const StepTables& tables) {
   failure_ = device_.use();
   tables_ = tables;
-  if (working()) note(rows_.begin(tables, bound_));
-  program_.begin(rows_.prompt_tiles() == 0 && tables.ids.size() <= kMostGraphRows);
+  if (working()) note(rows_.begin(tables, bound_, weights_.specs().size()));
+  program_.begin(working() && rows_.prompt_tiles() == 0 && tables.ids.size() <= kMostGraphRows);
 }
 
 Status CudaOps::flush() {
@@ -44,9 +48,33 @@ Status CudaOps::flush() {
 }
 
 Result<TensorView> CudaOps::download(TensorView values) {
+  ASSIGN_OR_RETURN(values, fetch(values));
+  CHECK(values.rows() == static_cast<int64_t>(tables_.ids.size()), "rows that are not the batch's");
+  if (!rows_.reordered()) return values;
+  const size_t row_bytes = static_cast<size_t>(values.row_stride) * dtype_size(values.dtype);
+  in_order_.resize(static_cast<size_t>(values.rows()) * row_bytes);
+  for (int32_t row = 0; row < values.rows(); ++row)
+    std::memcpy(in_order_.data() + static_cast<size_t>(row) * row_bytes,
+                static_cast<const std::byte*>(values.data) +
+                    static_cast<size_t>(rows_.place_of(row)) * row_bytes,
+                row_bytes);
+  values.data = in_order_.data();
+  return values;
+}
+
+Result<TensorView> CudaOps::fetch(TensorView values) {
   RETURN_IF_ERROR(flush());
   const size_t bytes =
       static_cast<size_t>(values.rows() * values.row_stride) * dtype_size(values.dtype);
+  RETURN_IF_ERROR(fetch_bytes({{{values.data, bytes}, {nullptr, 0}}}));
+  values.data = downloaded_.data();
+  values.device = DeviceKind::kCpu;
+  return values;
+}
+
+Status CudaOps::fetch_bytes(const std::array<OnDevice, 2>& parts,
+                            const std::function<void()>& meanwhile) {
+  const size_t bytes = parts[0].bytes + parts[1].bytes;
   if (bytes > downloaded_.bytes()) {
     // Grown by more than is asked for: batches differ.
     Result<PinnedMemory> grown = PinnedMemory::make(device_, bytes + bytes / 2, "a step's result");
@@ -56,15 +84,18 @@ Result<TensorView> CudaOps::download(TensorView values) {
     }
     downloaded_ = std::move(*grown);
   }
-  note(CUDA_STATUS(device_,
-                   cudaMemcpyAsync(downloaded_.data(), values.data, bytes, cudaMemcpyDeviceToHost,
-                                   device_.compute()),
-                   "copying a step's result to the host"));
+  size_t at = 0;
+  for (const OnDevice& part : parts) {
+    if (part.bytes > 0)
+      note(CUDA_STATUS(device_,
+                       cudaMemcpyAsync(downloaded_.at<void>(at), part.data, part.bytes,
+                                       cudaMemcpyDeviceToHost, device_.compute()),
+                       "copying a step's result to the host"));
+    at += part.bytes;
+  }
+  if (meanwhile && working()) meanwhile();
   note(CUDA_STATUS(device_, cudaStreamSynchronize(device_.compute()), "running a step"));
-  if (!working()) return failure_;
-  values.data = downloaded_.data();
-  values.device = DeviceKind::kCpu;
-  return values;
+  return failure_;
 }
 
 Result<TensorView> CudaOps::end_step(TensorView result) {
@@ -77,15 +108,17 @@ Result<TensorView> CudaOps::end_step(TensorView result) {
     return failure_;
   }
   if (result.data == nullptr) return result;
-  return download(result);
+  return fetch(result);
 }
 
 void CudaOps::count_bytes() {
-  size_t bytes = slots_.bytes() + rows_.device_bytes();
+  size_t bytes = slots_.bytes() + rows_.device_bytes() + sampling_.device_bytes();
   for (const DeviceMemory* memory :
        {&scratch_.planes, &scratch_.plane_scale, &scratch_.plane_sum, &scratch_.base_parts,
         &scratch_.sign_parts, &scratch_.arrivals, &scratch_.low_rank, &scratch_.gate,
-        &scratch_.attention_parts, &scratch_.attention_arrivals})
+        &scratch_.packed, &scratch_.packed_scale, &scratch_.attention_parts,
+        &scratch_.sample_unchanged, &scratch_.sample_results, &scratch_.sample_tops,
+        &scratch_.attention_arrivals})
     bytes += memory->bytes();
   device_bytes_.store(bytes, std::memory_order_relaxed);
 }

@@ -1,11 +1,13 @@
 // CudaOps: the model's operations on a GPU: each orders its kernels on the stream of steps and
 // returns. Owned by CudaBackend; called by the engine's thread. Bodies: cuda_ops.cc (a step's begin
-// and end, slots), cuda_linear.cc, cuda_pointwise.cc (embed, rms_norm, gather), cuda_attention.cc.
+// and end, slots), cuda_linear.cc, cuda_pointwise.cc (embed, rms_norm, gather), cuda_attention.cc,
+// cuda_sampling.cc.
 // The arithmetic is in kernels/cuda.
 //
 // What fails in a step is kept and told by end_step; the step's operations after it do nothing.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "backend/cuda/step_rows.h"
 #include "base/worker_team.h"
 #include "kernels/cuda/linear_decode.h"
+#include "kernels/cuda/sampler.h"
 #include "kernels/cuda/sum_parts.h"
 
 namespace deltad {
@@ -43,6 +46,10 @@ class CudaOps final : public Ops {
   void begin_step(const StepTables& tables) override;
   Result<TensorView> download(TensorView values) override;
   Result<TensorView> end_step(TensorView result) override;
+  int32_t most_sampled_top() const override;
+  Result<std::vector<SampleOutcome>> end_step_sampled(
+      TensorView logits, std::span<const int64_t> vocab, std::span<const SampleRequest> rows,
+      const std::function<void()>& meanwhile) override;
   void embed(TensorView out, WeightId embedding, std::span<const int32_t> ids,
              std::span<const RowGroup> groups) override;
   void rms_norm(TensorView out, TensorView x, WeightId norm, float eps,
@@ -51,6 +58,10 @@ class CudaOps final : public Ops {
               Epilogue epilogue) override;
   void rope_append(TensorView qkv, const AttentionShape& shape, TensorView cos_sin,
                    const KvView& kv, int32_t layer, std::span<const SequenceSpan> spans) override;
+  void linear_rope_append(TensorView qkv, TensorView x, WeightId weight,
+                          std::span<const RowGroup> groups, const AttentionShape& shape,
+                          TensorView cos_sin, const KvView& kv, int32_t layer,
+                          std::span<const SequenceSpan> spans) override;
   void attention(TensorView out, TensorView qkv, const AttentionShape& shape, const KvView& kv,
                  int32_t layer, std::span<const SequenceSpan> spans) override;
   void gather_rows(TensorView out, TensorView x, std::span<const int32_t> rows) override;
@@ -62,10 +73,14 @@ class CudaOps final : public Ops {
     DeviceMemory planes, plane_scale, plane_sum;  // of linear: activations as bit planes
     DeviceMemory base_parts, sign_parts;          // sums of splits
     DeviceMemory arrivals;                        // all zero between kernels
+    DeviceMemory packed, packed_scale;            // of linear: activations of prompts
     DeviceMemory low_rank, gate;                  // t; gate and up before the gate
     DeviceMemory attention_parts, attention_arrivals;
+    DeviceMemory sample_unchanged, sample_results, sample_tops;
   };
   struct Linear;  // one call of linear (cuda_linear.cc)
+  void linear_piece(TensorView out, TensorView x, WeightId weight, const GroupedRows& rows,
+                    cuda::LinearEpilogue epilogue, const cuda::RopeAppendParams* rope = nullptr);
 
   // Whether the step still works; if not, operations do nothing.
   bool working() const { return failure_.ok(); }
@@ -83,9 +98,24 @@ class CudaOps final : public Ops {
     if (working())
       note(memory.grow(device_, device_.compute(), static_cast<size_t>(bytes), purpose));
   }
+  Result<TensorView> fetch(TensorView values);
+  struct OnDevice {
+    const void* data;
+    size_t bytes;
+  };
+  // Waits for the step; both lie one after the other in downloaded_.
+  Status fetch_bytes(const std::array<OnDevice, 2>& parts,
+                     const std::function<void()>& meanwhile = nullptr);
+  void order_sampler(TensorView logits, std::span<const cuda::SampleRow> rows,
+                     std::span<const cuda::LogitChange> changes);
+  // Of `rows` rows from `first` on.
+  cuda::RopeAppendParams rope_params(TensorView qkv, const AttentionShape& shape,
+                                     TensorView cos_sin, const KvView& kv, int32_t layer,
+                                     int32_t first, int32_t rows) const;
   void count_bytes();
 
   CudaDevice& device_;
+  const CudaKernels& kernels_;
   const CudaWeights& weights_;
   WorkerTeam team_;
   std::vector<const CudaVariantWeights*> bound_;
@@ -93,8 +123,10 @@ class CudaOps final : public Ops {
   StepRows rows_;
   StepTables tables_;
   StepProgram program_;
+  StepStaging sampling_;  // what is wanted of the logits
   Scratch scratch_;
   PinnedMemory downloaded_;
+  std::vector<std::byte> in_order_;  // downloaded rows in the batch's order
   Status failure_;
   std::atomic<size_t> device_bytes_{0};
 };

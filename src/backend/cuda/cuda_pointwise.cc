@@ -11,36 +11,38 @@ void CudaOps::embed(TensorView out, WeightId embedding, std::span<const int32_t>
                     std::span<const RowGroup> groups) {
   if (!working()) return;
   CHECK(ids.data() == tables_.ids.data(), "ids that are not the step's");
-  const GroupedRows& rows = rows_.grouped(groups);
-  cuda::EmbedParams p{};
-  p.table = weights_.matrix(embedding).storage;
-  p.slot_table = slots_.tables(embedding);
-  p.low_rank = rows.ranks(embedding) > 0 ? slots_.low_rank(embedding) : nullptr;
-  p.groups = rows_.groups_at(rows.table);
-  p.ids = rows_.ids();
-  p.out = out.as<float>();
-  p.out_stride = out.row_stride;
-  p.rows = rows.rows;
-  p.columns = static_cast<int32_t>(out.shape[1]);
-  launch(cuda::kEmbedKernel, cuda::embed_launch(p), p);
+  for (const GroupedRows& rows : rows_.pieces(groups)) {
+    cuda::EmbedParams p{};
+    p.table = weights_.matrix(embedding).storage;
+    p.slot_table = slots_.tables(embedding);
+    p.low_rank = rows.ranks(embedding) > 0 ? slots_.low_rank(embedding) : nullptr;
+    p.groups = rows_.groups_of(rows);
+    p.ids = rows_.ids() + rows.first;
+    p.out = out.row<float>(rows.first);
+    p.out_stride = out.row_stride;
+    p.rows = rows.rows;
+    p.columns = static_cast<int32_t>(out.shape[1]);
+    launch(cuda::kEmbedKernel, cuda::embed_launch(p), p);
+  }
 }
 
 void CudaOps::rms_norm(TensorView out, TensorView x, WeightId norm, float eps,
                        std::span<const RowGroup> groups) {
   if (!working()) return;
-  const GroupedRows& rows = rows_.grouped(groups);
-  cuda::RmsNormParams p{};
-  p.x = x.as<float>();
-  p.weight = static_cast<const uint16_t*>(weights_.matrix(norm).storage);
-  p.slot_weight = reinterpret_cast<const uint16_t* const*>(slots_.tables(norm));
-  p.groups = rows_.groups_at(rows.table);
-  p.out = out.as<uint16_t>();
-  p.x_stride = x.row_stride;
-  p.out_stride = out.row_stride;
-  p.rows = rows.rows;
-  p.columns = static_cast<int32_t>(x.shape[1]);
-  p.eps = eps;
-  launch(cuda::kRmsNormKernel, cuda::rms_norm_launch(p), p);
+  for (const GroupedRows& rows : rows_.pieces(groups)) {
+    cuda::RmsNormParams p{};
+    p.x = x.row<float>(rows.first);
+    p.weight = static_cast<const uint16_t*>(weights_.matrix(norm).storage);
+    p.slot_weight = reinterpret_cast<const uint16_t* const*>(slots_.tables(norm));
+    p.groups = rows_.groups_of(rows);
+    p.out = out.row<uint16_t>(rows.first);
+    p.x_stride = x.row_stride;
+    p.out_stride = out.row_stride;
+    p.rows = rows.rows;
+    p.columns = static_cast<int32_t>(x.shape[1]);
+    p.eps = eps;
+    launch(cuda::kRmsNormKernel, cuda::rms_norm_launch(p), p);
+  }
 }
 
 void CudaOps::gather_rows(TensorView out, TensorView x, std::span<const int32_t> rows) {

@@ -41,6 +41,7 @@ Result<CudaVariantPlan> plan_cuda_variant(const CudaWeights& base, const Variant
   plan.dense_entries = memory.add(count * sizeof(cuda::DenseSlot));
   plan.table_entries = memory.add(count * sizeof(void*));
   plan.low_rank_entries = memory.add(count * sizeof(cuda::LowRankSlot));
+  plan.apart_entries = memory.add(base.apart_entries());
   plan.weights.resize(count);
   for (size_t id = 0; id < count; ++id) {
     const WeightSpec& spec = base.spec(static_cast<WeightId>(id));
@@ -65,7 +66,8 @@ Result<CudaVariantPlan> plan_cuda_variant(const CudaWeights& base, const Variant
       place.b = memory.add(static_cast<size_t>(b_values) * sizeof(uint16_t));
     }
     if (!place.content.replaced.empty()) {
-      place.dense = {nullptr, place.content.dense_rows, spec.columns};
+      place.dense.rows = place.content.dense_rows;
+      place.dense.columns = spec.columns;
       place.dense_at = memory.add(storage_bytes(place.dense, spec.kind));
     }
   }

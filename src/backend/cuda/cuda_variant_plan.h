@@ -27,7 +27,8 @@ struct CudaVariantPlan {
   std::vector<CudaVariantPlace> weights;  // index: WeightId
   // What the kernels' tables of slots say of this variant, an entry a weight; copied from here into
   // the tables when it gets a slot.
-  size_t sign_entries = 0, dense_entries = 0, table_entries = 0, low_rank_entries = 0;
+  size_t sign_entries = 0, dense_entries = 0, table_entries = 0, low_rank_entries = 0,
+         apart_entries = 0;
   size_t bytes = 0;
 };
 

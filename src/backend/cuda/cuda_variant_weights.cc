@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/cuda/repack.h"
@@ -39,9 +40,13 @@ CudaVariantWeights::~CudaVariantWeights() {
 Status CudaVariantWeights::place() {
   dense_.resize(plan_.weights.size());
   low_ranks_.resize(plan_.weights.size());
+  alphas_.resize(plan_.weights.size());
   for (size_t id = 0; id < plan_.weights.size(); ++id) {
     const CudaVariantPlace& place = plan_.weights[id];
     low_ranks_[id] = place.low_rank;
+    const auto weight = static_cast<WeightId>(id);
+    for (size_t l = 0; l < static_cast<size_t>(place.content.levels); ++l)
+      alphas_[id][l].resize(static_cast<size_t>(base_.matrix(weight).outputs()));
     if (place.low_rank.ranks > 0) {
       low_ranks_[id].scale = memory_.at<float>(place.scale);
       low_ranks_[id].a = memory_.at<uint16_t>(place.a);
@@ -53,7 +58,6 @@ Status CudaVariantWeights::place() {
     dense_[id].storage = memory_.at<void>(place.dense_at);
     // The parts that are not replaced keep the base's values.
     if (std::find(replaced.begin(), replaced.end(), false) == replaced.end()) continue;
-    const auto weight = static_cast<WeightId>(id);
     const size_t bytes = storage_bytes(base_.matrix(weight), base_.spec(weight).kind);
     RETURN_IF_ERROR(
         CUDA_STATUS(loading_.device,
@@ -111,6 +115,13 @@ Status CudaVariantWeights::put_alpha(WeightId weight, int part, int level, const
   constexpr int64_t kFit = LoadRing::kPieceBytes / sizeof(float);
   const WeightSpec& spec = base_.spec(weight);
   const int64_t rows = spec.parts[static_cast<size_t>(part)].rows;
+  std::vector<float>& kept =
+      alphas_[static_cast<size_t>(weight)][static_cast<size_t>(level)];  // of all parts
+  const cuda::TileRows tiles_of_part = tiles_from(spec, part, 0);
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t tile = tiles_of_part.first + r / 16 * tiles_of_part.step;
+    kept[static_cast<size_t>(tile * 16 + r % 16)] = alpha[r];
+  }
   for (int64_t first = 0; first < rows; first += kFit) {
     const auto count = static_cast<size_t>(std::min(kFit, rows - first));
     const size_t tiles = (count + 15) / 16;
@@ -211,8 +222,50 @@ Status CudaVariantWeights::copy_aliases() {
   return {};
 }
 
+Status CudaVariantWeights::measure_dense() {
+  std::vector<CudaMatrix*> measured;
+  for (size_t id = 0; id < dense_.size(); ++id)
+    if (dense_[id].storage != nullptr &&
+        base_.spec(static_cast<WeightId>(id)).kind == WeightKind::kMatrix)
+      measured.push_back(&dense_[id]);
+  return measure_ranges(loading_, measured);
+}
+
+// What the kernels of prompts make of the scales beside the weight that the variant's rows read.
+Result<std::vector<uint8_t>> CudaVariantWeights::apart(WeightId weight) const {
+  const CudaMatrix& own = dense(weight);
+  const CudaMatrix& beside = own.storage != nullptr ? own : base_.matrix(weight);
+  const WeightSpec& spec = base_.spec(weight);
+  std::vector<const float*> alpha;
+  for (size_t l = 0; l < static_cast<size_t>(levels(weight)); ++l)
+    alpha.push_back(alphas_[static_cast<size_t>(weight)][l].data());
+  std::vector<cuda::FusedPart> parts;
+  for (size_t p = 0; p < spec.parts.size(); ++p) {
+    const auto rows = static_cast<int32_t>(spec.parts[p].rows);
+    const cuda::FusedPart part = {tiles_from(spec, static_cast<int>(p), 0), rows};
+    float largest = 0;
+    for (const float* level : alpha) {
+      float of_level = 0;
+      for (int32_t r = 0; r < rows; ++r)
+        of_level = std::max(
+            of_level, std::fabs(level[(part.at.first + r / 16 * part.at.step) * 16 + r % 16]));
+      largest += of_level;
+    }
+    if (const float limit = cuda::prefill_alpha_limit(beside.range); largest > limit)
+      return unimplemented(
+          fmt::format("{}: the scales of a row's signs add up to {}; beside these weights the "
+                      "GPU's kernels take up to {}",
+                      spec.parts[p].name, largest, limit));
+    parts.push_back(part);
+  }
+  return cuda::prefill_apart(*beside.exponents, beside.range, static_cast<int32_t>(spec.columns),
+                             parts, alpha);
+}
+
 Status CudaVariantWeights::finish() {
   RETURN_IF_ERROR(copy_aliases());
+  RETURN_IF_ERROR(measure_dense());
+  std::vector<uint8_t> apart_of(base_.apart_entries(), 0);
   std::vector<cuda::SignSlot> signs(plan_.weights.size());
   std::vector<cuda::DenseSlot> dense(plan_.weights.size());
   std::vector<const void*> tables(plan_.weights.size());
@@ -221,6 +274,12 @@ Status CudaVariantWeights::finish() {
     for (size_t l = 0; l < static_cast<size_t>(place.content.levels); ++l) {
       signs[id].signs[l] = memory_.at<void>(place.signs[l]);
       signs[id].alpha[l] = memory_.at<float>(place.alpha[l]);
+    }
+    if (place.content.levels > 0) {
+      const auto weight = static_cast<WeightId>(id);
+      ASSIGN_OR_RETURN(const std::vector<uint8_t> entries, apart(weight));
+      std::copy(entries.begin(), entries.end(),
+                apart_of.begin() + static_cast<std::ptrdiff_t>(base_.apart_at(weight)));
     }
     tables[id] = dense_[id].storage;
     dense[id] = {dense_[id].storage, dense_[id].outputs()};
@@ -234,6 +293,9 @@ Status CudaVariantWeights::finish() {
                             tables.size() * sizeof(void*)));
   RETURN_IF_ERROR(ring.copy(memory_.at<void>(plan_.low_rank_entries), low_ranks_.data(),
                             low_ranks_.size() * sizeof(cuda::LowRankSlot)));
+  alphas_.clear();
+  RETURN_IF_ERROR(
+      ring.copy(memory_.at<void>(plan_.apart_entries), apart_of.data(), apart_of.size()));
   return ring.wait();
 }
 

@@ -3,6 +3,7 @@
 // the load stream, after the steps that used it: no step waits for it.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -53,6 +54,9 @@ class CudaVariantWeights final : public VariantWeights {
   const cuda::LowRankSlot* low_rank_entries() const {
     return memory_.at<const cuda::LowRankSlot>(plan_.low_rank_entries);
   }
+  const uint8_t* apart_entries() const {  // LinearPrefillParams::apart, of all weights
+    return memory_.at<const uint8_t>(plan_.apart_entries);
+  }
 
  private:
   CudaVariantWeights(const CudaLoading& loading, const CudaWeights& base);
@@ -62,13 +66,17 @@ class CudaVariantWeights final : public VariantWeights {
   Status place();
   Status check_level(WeightId weight, int part, int level) const;
   Status copy_aliases();
+  Status measure_dense();
+  Result<std::vector<uint8_t>> apart(WeightId weight) const;
 
   const CudaLoading loading_;
   const CudaWeights& base_;
   const uint64_t serial_;
   CudaVariantPlan plan_;
   DeviceMemory memory_;
-  std::vector<CudaMatrix> dense_;             // index: WeightId
+  std::vector<CudaMatrix> dense_;  // index: WeightId
+  // What was put of scales of signs, until finish(): of each level, [outputs].
+  std::vector<std::array<std::vector<float>, kMaxLevels>> alphas_;  // index: WeightId
   std::vector<cuda::LowRankSlot> low_ranks_;  // index: WeightId; with addresses
   Mutex mutex_;
   std::vector<std::pair<WeightId, WeightId>> aliases_ GUARDED_BY(mutex_);  // (to, from)

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "backend/weight_rows.h"
+#include "base/log.h"
+#include "kernels/cuda/linear_prefill.h"
 
 namespace deltad {
 // In the order of the specs, which is the order in which the forward pass reads them.
@@ -30,6 +32,10 @@ Status CudaWeights::declare(const std::vector<WeightSpec>& specs) {
     if (specs[i].alias < 0) matrices[i].storage = memory_.at<void>(places[i]);
   specs_ = specs;
   matrices_ = std::move(matrices);
+  apart_at_.assign(1, 0);
+  for (size_t i = 0; i < specs.size(); ++i)
+    apart_at_.push_back(apart_at_.back() + static_cast<size_t>(cuda::apart_entries(
+                                               matrix(static_cast<WeightId>(i)).outputs())));
   return {};
 }
 
@@ -44,6 +50,19 @@ Status CudaWeights::put_rows(WeightId weight, int part, int64_t first, int64_t c
   RETURN_IF_ERROR(check_rows_of(s, part, p.rows, first, count));
   return put_values(loading_, matrices_[static_cast<size_t>(weight)], s, part, first, count,
                     values);
+}
+
+Status CudaWeights::finish() {
+  std::vector<CudaMatrix*> measured;
+  for (size_t i = 0; i < specs_.size(); ++i)
+    if (specs_[i].kind == WeightKind::kMatrix && specs_[i].alias < 0)
+      measured.push_back(&matrices_[i]);
+  RETURN_IF_ERROR(measure_ranges(loading_, measured));
+  uint64_t inexact = 0;
+  for (const CudaMatrix* matrix : measured) inexact += matrix->range.inexact;
+  if (inexact > 0)
+    log_info("{} weights lose digits in fp16, in which prompts are computed", inexact);
+  return loading_.ring.wait();
 }
 
 const CudaMatrix& CudaWeights::matrix(WeightId weight) const {

@@ -19,8 +19,10 @@ Result<std::unique_ptr<LoadRing>> LoadRing::make(CudaDevice& device) {
   MutexLock lock(ring->mutex_);
   for (size_t i = 0; i < kPieces; ++i) {
     cudaEvent_t event = nullptr;
-    RETURN_IF_ERROR(CUDA_STATUS(device, cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
-                                "making an event of the staging of loads"));
+    // Loaders wait asleep: they would take the cores of those that read and unpack.
+    RETURN_IF_ERROR(CUDA_STATUS(
+        device, cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
+        "making an event of the staging of loads"));
     ring->passed_.push_back(event);
     ring->free_.push_back(i);
   }

@@ -8,17 +8,18 @@
 
 namespace deltad {
 
-Status SlotTables::allocate(size_t weights) {
+Status SlotTables::allocate(size_t weights, size_t apart_entries) {
   weights_ = weights;
-  const size_t entries = weights * kCudaSlots;
-  const auto make = [&](size_t entry_bytes) {
-    return DeviceMemory::make(device_, device_.compute(), entries * entry_bytes,
+  apart_entries_ = apart_entries;
+  const auto make = [&](size_t entry_bytes, size_t entries) {
+    return DeviceMemory::make(device_, device_.compute(), kCudaSlots * entries * entry_bytes,
                               "the tables of slots");
   };
-  ASSIGN_OR_RETURN(signs_, make(sizeof(cuda::SignSlot)));
-  ASSIGN_OR_RETURN(dense_, make(sizeof(cuda::DenseSlot)));
-  ASSIGN_OR_RETURN(tables_, make(sizeof(void*)));
-  ASSIGN_OR_RETURN(low_rank_, make(sizeof(cuda::LowRankSlot)));
+  ASSIGN_OR_RETURN(signs_, make(sizeof(cuda::SignSlot), weights));
+  ASSIGN_OR_RETURN(dense_, make(sizeof(cuda::DenseSlot), weights));
+  ASSIGN_OR_RETURN(tables_, make(sizeof(void*), weights));
+  ASSIGN_OR_RETURN(low_rank_, make(sizeof(cuda::LowRankSlot), weights));
+  ASSIGN_OR_RETURN(apart_, make(sizeof(uint8_t), apart_entries));
   return {};
 }
 
@@ -52,7 +53,13 @@ Status SlotTables::enter(const CudaVariantWeights& variant, int32_t slot) {
   RETURN_IF_ERROR(copy_entries(signs_, variant.sign_entries(), sizeof(cuda::SignSlot), slot));
   RETURN_IF_ERROR(copy_entries(dense_, variant.dense_entries(), sizeof(cuda::DenseSlot), slot));
   RETURN_IF_ERROR(copy_entries(tables_, variant.table_entries(), sizeof(void*), slot));
-  return copy_entries(low_rank_, variant.low_rank_entries(), sizeof(cuda::LowRankSlot), slot);
+  RETURN_IF_ERROR(
+      copy_entries(low_rank_, variant.low_rank_entries(), sizeof(cuda::LowRankSlot), slot));
+  return CUDA_STATUS(device_,
+                     cudaMemcpyAsync(apart_.at<void>(static_cast<size_t>(slot) * apart_entries_),
+                                     variant.apart_entries(), apart_entries_,
+                                     cudaMemcpyDeviceToDevice, device_.compute()),
+                     fmt::format("entering a variant into slot {}", slot));
 }
 
 Status SlotTables::copy_entries(const DeviceMemory& table, const void* entries, size_t entry_bytes,

@@ -21,10 +21,10 @@ class SlotTables {
  public:
   explicit SlotTables(CudaDevice& device) : device_(device) {}
 
-  // For so many weights; once.
-  Status allocate(size_t weights);
-  // Gives each of a step's variants a slot; out[i] is that of variants[i] (null: −1). A step may
-  // ask again for some of them.
+  // Once, for so many weights, with so many entries of `apart` in all.
+  Status allocate(size_t weights, size_t apart_entries);
+  // Gives each of a step's variants a slot; out[i] is that of variants[i] (null: −1). Once a
+  // step.
   Status assign(std::span<const CudaVariantWeights* const> variants, std::span<int32_t> out);
 
   // [kCudaSlots], of one weight.
@@ -39,8 +39,12 @@ class SlotTables {
   const cuda::LowRankSlot* low_rank(WeightId weight) const {
     return at<cuda::LowRankSlot>(low_rank_, weight);
   }
+  // [kCudaSlots, apart_stride()]: LinearPrefillParams::apart of all weights
+  // (CudaWeights::apart_at).
+  const uint8_t* apart() const { return apart_.as<uint8_t>(); }
+  int32_t apart_stride() const { return static_cast<int32_t>(apart_entries_); }
   size_t bytes() const {
-    return signs_.bytes() + dense_.bytes() + tables_.bytes() + low_rank_.bytes();
+    return signs_.bytes() + dense_.bytes() + tables_.bytes() + low_rank_.bytes() + apart_.bytes();
   }
 
  private:
@@ -53,8 +57,8 @@ class SlotTables {
                       int32_t slot);
 
   CudaDevice& device_;
-  size_t weights_ = 0;
-  DeviceMemory signs_, dense_, tables_, low_rank_;
+  size_t weights_ = 0, apart_entries_ = 0;
+  DeviceMemory signs_, dense_, tables_, low_rank_, apart_;
   std::array<uint64_t, kCudaSlots> holds_{};  // the variant's serial; 0: nothing
   std::array<uint64_t, kCudaSlots> used_{};   // number of the last step that used it
   uint64_t step_ = 0;

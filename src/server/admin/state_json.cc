@@ -30,6 +30,10 @@ Json engine_json(const EngineStats& stats) {
   json["prompt_tokens"] = stats.prompt_tokens;
   json["generated_tokens"] = stats.generated_tokens;
   json["preemptions"] = stats.preemptions;
+  json["swapped_out"] = stats.swapped_out;
+  json["swapped_in"] = stats.swapped_in;
+  json["kv_host_blocks"] = stats.kv_host_blocks;
+  json["kv_host_blocks_used"] = stats.kv_host_blocks_used;
   json["last_step_seconds"] = stats.last_step_seconds;
   return json;
 }

@@ -110,6 +110,7 @@ DecodeCase::Run PrefillCase::run(const std::vector<float>& x, const std::vector<
   p.w = weight_.tiles().data();
   p.slots = slots.data();
   p.apart = apart_buffer.data();
+  p.apart_stride = apart_entries(outputs);
   p.groups = group_buffer.data();
   p.out = gated ? static_cast<void*>(gated_out.data()) : out.data();
   p.out_stride = static_cast<int64_t>(width);

@@ -31,7 +31,7 @@ server: {listen: "[::1]:9000", io_threads: 3, real_time_io: false, max_body: 1Mi
          header_seconds: 2, idle_seconds: 3.5, drain_seconds: 4, request_seconds: 90, cors_origins: [https://a, https://b], api_keys: [secret],
          admin: {listen: "0.0.0.0:9001", api_keys: [admin-secret]},
          grpc: {listen: 9002, admin_listen: "127.0.0.1:9003", max_streams: 77, memory: 3MiB}}
-engine: {kv_cache: 512KiB, max_context: 100, max_step_rows: 64, max_running: 5, max_waiting: 6, step_milliseconds: 50,
+engine: {kv_cache: 512KiB, kv_host: 2MiB, max_context: 100, max_step_rows: 64, max_running: 5, max_waiting: 6, step_milliseconds: 50,
          prefix_cache: false, age_seconds: 2.5, background_share: 0.2, burst_tokens: 100, base_weight: 3,
          variant_weights: {coder: 0.5, team/legal: 2}}
 device: cuda
@@ -73,6 +73,7 @@ adapter_pool: {folder: pool, budget: 3MiB, policy: kmerge, merge_by: opcm, keep_
   EXPECT_EQ(config.grpc_memory, 3u << 20);
   EXPECT_EQ(config.admin_api_keys, std::vector<std::string>{"admin-secret"});
   EXPECT_EQ(config.engine.kv_bytes, 512 << 10);
+  EXPECT_EQ(config.engine.kv_host_bytes, 2 << 20);
   EXPECT_EQ(config.engine.max_context, 100);
   EXPECT_EQ(config.engine.max_step_rows, 64);
   EXPECT_EQ(config.engine.max_running, 5);

@@ -21,6 +21,8 @@ struct CoreSettings {
   int32_t block_tokens = 16;
   bool prefix_cache = true;
   int32_t slots = 64;
+  int32_t host_blocks = 0;  // for preempted sequences
+  int32_t device_top = -1;  // what a device samples
   int32_t max_context = 0;  // 0: what the blocks hold
   SchedulerOptions scheduler = {};
 };
@@ -29,12 +31,15 @@ class CoreFixture {
  public:
   explicit CoreFixture(const CoreSettings& settings = {})
       : settings_(settings),
-        model(settings.slots),
+        model(settings.slots, settings.host_blocks),
         context(settings.max_context > 0 ? settings.max_context
                                          : settings.blocks * settings.block_tokens),
         core(model,
              FakeModel::make_kv(settings.blocks, settings.prefix_cache, settings.block_tokens),
-             settings.scheduler, context, clock) {}
+             settings.scheduler, context, clock) {
+    model.swap.kv = core.kv().view();
+    model.most_sampled_top_of_device = settings.device_top;
+  }
 
   RequestHandle submit(Request request) {
     const Status status = check_request(request, context);
@@ -64,6 +69,7 @@ class CoreFixture {
     while (!core.idle() && most-- > 0) step();
     ASSERT_TRUE(core.idle()) << "it does not come to an end";
     EXPECT_EQ(core.kv().pool().used(), 0) << "blocks leaked";
+    EXPECT_EQ(core.stats().kv_host_blocks_used, 0) << "host blocks leaked";
   }
 
   void check() const {
@@ -72,6 +78,7 @@ class CoreFixture {
     std::map<int32_t, int32_t> refs;
     for (const Sequence* s : state.running) {
       EXPECT_TRUE(s->running);
+      EXPECT_TRUE(s->host_blocks.empty());
       EXPECT_FALSE(state.waiting.contains(const_cast<Sequence*>(s)));
       EXPECT_LE(s->computed, s->size());
       EXPECT_LE(s->computed, static_cast<int32_t>(s->blocks.size()) * settings_.block_tokens);
@@ -82,11 +89,14 @@ class CoreFixture {
       for (const int32_t block : s->blocks) ++refs[block];
     }
     EXPECT_EQ(state.waiting.all().size(), state.waiting.size());
+    int64_t host_blocks = 0;
     for (const Sequence* s : state.waiting.all()) {
+      host_blocks += static_cast<int64_t>(s->host_blocks.size());
       EXPECT_FALSE(s->running);
       EXPECT_TRUE(s->blocks.empty());
       EXPECT_EQ(s->computed, 0);
     }
+    EXPECT_EQ(core.stats().kv_host_blocks_used, host_blocks);
     const BlockPool& pool = core.kv().pool();
     for (int32_t b = 0; b < pool.size(); ++b) {
       const auto at = refs.find(b);

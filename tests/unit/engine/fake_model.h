@@ -11,8 +11,10 @@
 
 #include "base/check.h"
 #include "engine/model_runner.h"
+#include "engine/sampler.h"
 #include "kv/kv_cache.h"
 #include "tests/support/fake_clock.h"
+#include "tests/unit/engine/fake_swap.h"
 #include "tests/unit/engine/fake_variant.h"
 
 namespace deltad::testing {
@@ -33,7 +35,9 @@ class FakeModel final : public ModelRunner {
     return KvCache(std::move(*memory), geometry, prefix_cache);
   }
 
-  explicit FakeModel(int32_t slots = 64) : slots_(slots) {}
+  explicit FakeModel(int32_t slots = 64, int32_t host_blocks = 0) : slots_(slots) {
+    swap.host_blocks = host_blocks;
+  }
 
   Result<Logits> forward(const Batch& batch, const KvView& kv,
                          std::span<const VariantWeights* const> slots) override {
@@ -68,18 +72,83 @@ class FakeModel final : public ModelRunner {
         matrix_view(flat_.data(), DType::kF32, static_cast<int64_t>(rows_.size()), kVocab, kVocab);
     return logits;
   }
+  int32_t most_sampled_top() const override { return most_sampled_top_of_device; }
+  // What a device is asked for, done by the host's sampler.
+  Result<std::vector<SampleOutcome>> forward_sampled(
+      const Batch& batch, const KvView& kv, std::span<const VariantWeights* const> slots,
+      std::span<const SampleRequest> wanted, const std::function<void()>& meanwhile) override {
+    ASSIGN_OR_RETURN(const Logits logits, forward(batch, kv, slots));
+    CHECK(wanted.size() == logits.vocab.size(), "a request for each row of logits");
+    if (meanwhile) meanwhile();
+    if (!late_failure.ok()) return late_failure;
+    std::vector<SampleOutcome> out;
+    for (size_t i = 0; i < wanted.size(); ++i)
+      out.push_back(sample_as_device(wanted[i], logits.values.row<float>(static_cast<int64_t>(i))));
+    sampled_rows += static_cast<int64_t>(wanted.size());
+    return out;
+  }
   int32_t max_slots() const override { return slots_; }
+  KvSwap* kv_swap() override { return swap.host_blocks > 0 ? &swap : nullptr; }
+  int32_t host_blocks() const override { return swap.host_blocks; }
   void parallel_for(int64_t n, void (*work)(void* context, int64_t i), void* context) override {
     for (int64_t i = 0; i < n; ++i) work(context, i);
   }
 
   std::function<Status(const Batch&)> before_step;
   std::function<void(const Batch&, std::vector<float>&)> spoil;
+  int32_t most_sampled_top_of_device = -1;
+  int64_t sampled_rows = 0;
+  Status late_failure;  // of sampling, when the next step is planned
+  FakeSwap swap;        // of no blocks: there is none
   Batch last_batch;
   std::vector<const VariantWeights*> last_slots;
   int64_t steps = 0;
 
  private:
+  SampleOutcome sample_as_device(const SampleRequest& wanted, float* row) const {
+    CHECK(wanted.top <= most_sampled_top_of_device, "more top entries than the device has");
+    SamplingParams params;
+    params.temperature = wanted.temperature;
+    params.top_p = wanted.top_p;
+    params.min_p = wanted.min_p;
+    params.top_k = wanted.top_k;
+    params.seed = wanted.seed;
+    params.repetition_penalty = wanted.repetition_penalty;
+    params.frequency_penalty = wanted.frequency_penalty;
+    params.presence_penalty = wanted.presence_penalty;
+    TokenCounts counts;
+    int32_t last = -1;
+    for (const SampleChange& c : wanted.changes) {
+      CHECK(c.token > last, "a token that is changed twice");
+      last = c.token;
+      params.logit_bias.push_back({c.token, c.bias});
+      if (c.count >= 0) counts.add_prompt(c.token);
+      for (int32_t i = 0; i < c.count; ++i) counts.add_output(c.token);
+    }
+    SampleInput input;
+    input.logits = row;
+    input.vocab = kVocab;
+    input.params = &params;
+    input.counts = &counts;
+    input.choice = wanted.choice;
+    input.position = wanted.position;
+    input.top = wanted.top;
+    Sampled sampled;
+    if (wanted.given >= 0) {
+      const Result<Scored> scored = score(row, kVocab, wanted.given, wanted.top);
+      if (scored.ok())
+        sampled.scored = *scored;
+      else
+        sampled.status = scored.status();
+      sampled.token = wanted.given;
+    } else {
+      sampled = sample(input);
+    }
+    SampleOutcome out{SampleOutcome::State::kOk, sampled.token, sampled.scored.logprob, {}};
+    if (!sampled.status.ok()) out.state = SampleOutcome::State::kNotFinite;
+    for (const TokenLogprob& t : sampled.scored.top) out.top.push_back({t.id, t.logprob});
+    return out;
+  }
   static uint64_t mix(uint64_t h) {
     h ^= h >> 33;
     h *= 0xff51afd7ed558ccdull;

@@ -46,6 +46,17 @@ TEST(KvSize, UnknownMemoryGetsASmallShare) {
   EXPECT_EQ(size->blocks, (1 << 28) / kBlock);
 }
 
+TEST(KvSize, OfTheHostIsAsLargeAsTheCacheInAnEighthOfItsMemory) {
+  const KvGeometry cache{10, 100, 16, kBlock / 10};
+  EXPECT_EQ(host_kv_blocks({}, cache, 8 * 99 * kBlock), 99);
+  EXPECT_EQ(host_kv_blocks({}, cache, 8 * 101 * kBlock), 100);
+  EngineOptions options;
+  options.kv_host_bytes = 200 * kBlock + 1;
+  EXPECT_EQ(host_kv_blocks(options, cache, 8 * 99 * kBlock), 200);
+  options.kv_host_bytes = 0;
+  EXPECT_EQ(host_kv_blocks(options, cache, 8 * 99 * kBlock), 0);
+}
+
 TEST(KvSize, RefusesWhatCannotBe) {
   EngineOptions options;
   options.max_context = 9000;

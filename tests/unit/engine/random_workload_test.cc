@@ -28,6 +28,8 @@ class Workload {
     settings_.scheduler.max_step_rows = one_of({2, 3, 7, 16, 33, 64, 256});
     settings_.scheduler.max_running = one_of({1, 2, 5, 100});
     settings_.scheduler.max_prompt_logit_rows = one_of({1, 5, 64});
+    settings_.host_blocks = one_of({0, 3, 40});
+    settings_.device_top = one_of({-1, 1, 32});
     for (int i = 0; i < 3; ++i) systems_.push_back(tokens(below(settings_.max_context / 2)));
   }
 
@@ -62,12 +64,16 @@ class Workload {
       if (::testing::Test::HasFailure()) return;
     }
     EXPECT_EQ(f.core.kv().pool().used(), 0);
+    EXPECT_EQ(f.core.stats().kv_host_blocks_used, 0);
+    swapped = f.core.stats().swapped_in;
+    sampled = f.model.sampled_rows;
     preemptions = f.core.stats().preemptions;
     hits = f.core.stats().prefix_hits;
     for (size_t i = 0; i < requests.size(); ++i) compare(requests[i], *records[i]);
   }
 
-  uint64_t preemptions = 0, hits = 0;
+  uint64_t preemptions = 0, hits = 0, swapped = 0;
+  int64_t sampled = 0;  // by the device
 
  private:
   int32_t below(int32_t n) {
@@ -152,7 +158,8 @@ class Workload {
 };
 
 TEST(RandomWorkload, EachRequestGetsWhatItGetsAlone) {
-  uint64_t preemptions = 0, hits = 0;
+  uint64_t preemptions = 0, hits = 0, swapped = 0;
+  int64_t sampled = 0;
   for (uint32_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE(seed);
     Workload workload(seed);
@@ -160,10 +167,14 @@ TEST(RandomWorkload, EachRequestGetsWhatItGetsAlone) {
     ASSERT_FALSE(HasFailure());
     preemptions += workload.preemptions;
     hits += workload.hits;
+    swapped += workload.swapped;
+    sampled += workload.sampled;
   }
   // Else the workloads test less than they should.
   EXPECT_GT(preemptions, 100u);
   EXPECT_GT(hits, 300u);
+  EXPECT_GT(swapped, 50u);
+  EXPECT_GT(sampled, 1000);
 }
 
 }  // namespace

@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <random>
+
+#include "engine/philox.h"
 
 namespace deltad {
 namespace {
@@ -152,6 +155,26 @@ TEST(Sampler, TopPIsOfWhatTopKLeft) {
   const auto shares = draw.shares(2000);
   EXPECT_EQ(shares.size(), 2u);
   EXPECT_EQ(shares.count(0) + shares.count(1), 2u);
+}
+
+// As a device does, so that a seed means the same token there.
+TEST(Sampler, RunsThroughWhatIsLeftById) {
+  std::vector<float> logits(1000);
+  for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i * 7 % 31) / 8;
+  const auto ascend = [&](const SamplingParams& params) {
+    const Draw draw{logits, params, {}};
+    std::vector<std::pair<double, int32_t>> drawn;
+    for (uint64_t i = 0; i < 300; ++i)
+      drawn.push_back({philox_uniform(params.seed, 0, i), draw.at(i).token});
+    std::sort(drawn.begin(), drawn.end());
+    return std::is_sorted(drawn.begin(), drawn.end(),
+                          [](const auto& a, const auto& b) { return a.second < b.second; });
+  };
+  SamplingParams plain, top_k, top_p, min_p;
+  top_k.top_k = 50;
+  top_p.top_p = 0.7f;
+  min_p.min_p = 0.3f;
+  for (const SamplingParams& params : {plain, top_k, top_p, min_p}) EXPECT_TRUE(ascend(params));
 }
 
 TEST(Sampler, MinPDropsWhatIsFarBelowTheBest) {
