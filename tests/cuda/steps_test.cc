@@ -49,31 +49,44 @@ TEST_F(CudaSteps, HaveAVariantForEachSlotBesideTheBase) {
   auto cache =
       (*base)->backend->allocate(static_cast<size_t>((*base)->config().layers * rows * block));
   ASSERT_TRUE(cache.ok());
-  std::vector<VariantRef> variants;
-  std::vector<const VariantWeights*> bound;
-  std::vector<int32_t> blocks;
-  Batch batch;
-  for (int32_t row = 0; row < rows; ++row) {
-    if (row > 0) {
-      auto variant = load_golden_variant(**base, kLowRank);
-      ASSERT_TRUE(variant.ok()) << variant.status().message();
+  // The logits of a generated row of each of these, the first of its sequence; no path: the base.
+  const auto step = [&](const std::vector<const char*>& paths) {
+    std::vector<VariantRef> variants;
+    std::vector<const VariantWeights*> bound;
+    std::vector<int32_t> blocks(paths.size());
+    Batch batch;
+    for (int32_t row = 0; row < static_cast<int32_t>(paths.size()); ++row) {
+      auto variant = load_golden_variant(**base, paths[static_cast<size_t>(row)]);
+      EXPECT_TRUE(variant.ok()) << variant.status().message();
       variants.push_back(*variant);
-      bound.push_back(variants.back()->weights.get());
+      if (variants.back()) bound.push_back(variants.back()->weights.get());
+      blocks[static_cast<size_t>(row)] = row;
+      batch.ids.push_back(7);
+      batch.groups.push_back(
+          {row, row + 1, variants.back() ? static_cast<int32_t>(bound.size()) - 1 : kBaseSlot});
+      batch.spans.push_back({row, row + 1, 0, &blocks[static_cast<size_t>(row)], true});
+      batch.logit_rows.push_back(row);
     }
-    blocks.push_back(row);
-    batch.ids.push_back(7);
-    batch.groups.push_back({row, row + 1, row - 1});
-    batch.logit_rows.push_back(row);
-  }
-  for (int32_t row = 0; row < rows; ++row)
-    batch.spans.push_back({row, row + 1, 0, &blocks[static_cast<size_t>(row)], true});
-  const auto logits = (*transformer)->forward(batch, {cache->data(), rows, 16, block}, bound);
-  ASSERT_TRUE(logits.ok()) << logits.status().message();
-  // All have the same adapter, which is not the base.
-  const int64_t vocab = logits->vocab[0];
-  const auto row = [&](int32_t r) { return logits->values.row<float>(r); };
-  for (int32_t r = 2; r < rows; ++r) EXPECT_TRUE(std::equal(row(1), row(1) + vocab, row(r))) << r;
-  EXPECT_FALSE(std::equal(row(0), row(0) + vocab, row(1)));
+    const auto logits = (*transformer)->forward(batch, {cache->data(), rows, 16, block}, bound);
+    EXPECT_TRUE(logits.ok()) << logits.status().message();
+    std::vector<std::vector<float>> out;
+    if (!logits.ok()) return std::vector<std::vector<float>>(paths.size());
+    for (size_t r = 0; r < logits->vocab.size(); ++r) {
+      const float* row = logits->values.row<float>(static_cast<int64_t>(r));
+      out.emplace_back(row, row + logits->vocab[r]);
+    }
+    return out;
+  };
+  const std::vector<float> signs = step({kOneLevel})[0];
+  // All have the same adapter, which is not the base; one of them where the signs were.
+  std::vector<const char*> all(static_cast<size_t>(rows), kLowRank);
+  all[0] = "";
+  const auto full = step(all);
+  for (size_t r = 2; r < full.size(); ++r) EXPECT_EQ(full[r], full[1]) << "row " << r;
+  EXPECT_NE(full[0], full[1]);
+  // No slot is empty: the signs come where an adapter was.
+  EXPECT_EQ(step({kOneLevel})[0], signs);
+  EXPECT_NE(signs, full[0]);
 }
 
 }  // namespace

@@ -44,6 +44,11 @@ def check(folder, out, tools, *more):
 def test_every_part_on_an_emulated_gpu(tmp_path, tools):
     folder = tmp_path / "folder"
     subprocess.run([SCRIPT, "--pack", BUILD, folder, "--emulated"], check=True)
+    reports = tmp_path / "reports"  # of the emulated GPU, a process each
+    reports.mkdir()
+    for program in ("deltad", "bench_cuda", "bench_cuda_serving"):
+        wrapper = folder / "bin" / program
+        write(wrapper, wrapper.read_text().replace("#!/bin/sh\n", f"export DELTAD_EMULATED_GPU_REPORT={reports}/{program}.$1\n"))
     code, text, table = check(folder, tmp_path / "out", tools)
     assert code == 0, text
     assert re.match(r"20\d\d-\d\d-\d\d .* UTC; A card, 580.1, 1000 MiB; deltad .*CUDA 13", text)
@@ -53,6 +58,10 @@ def test_every_part_on_an_emulated_gpu(tmp_path, tools):
     assert re.match(r"ok; [1-9]\d* passed, 0 failed, 0 for", table["kernels"][0])
     assert re.match(r"ok; 1 passed, 0 failed, 0 for", table["models"][0])
     assert "output tokens/s" in table["daemon"][0]
+    found = {report.name: [line for line in report.read_text().splitlines() if line.startswith(("found", "leak"))]
+             for report in reports.iterdir()}
+    assert {"deltad.--device", "bench_cuda.--quick", "bench_cuda_serving.serve", "bench_cuda_serving.loads"} <= found.keys()
+    assert not any(found.values()), found
     # A line a figure, each with its command.
     figures = {what: row for what, row in table.items() if ":" in what}
     for what, said in [("bench_kernels: copy within memory, read and written", "GB/s "), ("bench_kernels: matrix tiny 64×512", "/ cuBLASLt's base "),

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/cuda/linear_prefill_apart.h"
 #include "kernels/cuda/repack.h"
 #include "tensor/float16.h"
 

@@ -12,6 +12,13 @@ namespace {
 
 // As many of each as decode_choices.cc has.
 constexpr int32_t kRowsList[] = {1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65, 129, 130};
+// A tile costs the same whatever is in it: of long rows, no more than the time allows.
+constexpr int32_t kLongColumns = 2048, kMostLongRows = 33;
+
+const WeightShape& shape_of(const Choice& choice) {
+  return choice_shapes()[static_cast<size_t>(choice[kShape])];
+}
+
 }  // namespace
 
 LinearPrefillKernel prefill_kernel(PrefillFamily family, int32_t levels) {
@@ -28,15 +35,18 @@ LinearPrefillKernel prefill_kernel(PrefillFamily family, int32_t levels) {
   return {};
 }
 
+bool repeats_another(const Choice& choice) {
+  return shape_of(choice).columns > kLongColumns && kRowsList[choice[kRows]] > kMostLongRows;
+}
+
 void expect_prefill_choice(const Choice& choice, PrefillFamily family, uint32_t seed,
                            const Launcher& launcher) {
   const auto of = [&](Factor f) { return choice[static_cast<size_t>(f)]; };
-  const WeightShape& shape = choice_shapes()[static_cast<size_t>(of(kShape))];
+  const WeightShape& shape = shape_of(choice);
   const int32_t levels = 1 + of(kLevels);
   int32_t m = kRowsList[of(kRows)], variants = kVariantsList[of(kVariants)];
-  // A tile costs the same whatever is in it: of long rows, no more than the time allows.
-  if (shape.columns > 2048) {
-    m = std::min(m, 33);
+  if (shape.columns > kLongColumns) {
+    m = std::min(m, kMostLongRows);
     variants = std::min(variants, 1);
     if (family != PrefillFamily::kMma) family = PrefillFamily::kWgmma128;
   }

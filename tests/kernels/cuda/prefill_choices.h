@@ -15,6 +15,9 @@ enum class PrefillFamily : uint8_t { kMma, kWgmma128, kWgmma256, kWgmma192 };
 // The family's kernel for so many levels; of the last, which has one at most, wgmma128's.
 LinearPrefillKernel prefill_kernel(PrefillFamily family, int32_t levels);
 
+// Of long rows no more than 33 are run: a choice of more is that of 33 again, its other values
+// aside, which meet each other in many choices.
+bool repeats_another(const Choice& choice);
 // Runs the choice's batch and compares it with the oracle.
 void expect_prefill_choice(const Choice& choice, PrefillFamily family, uint32_t seed,
                            const Launcher& launcher = &emulate);

@@ -38,10 +38,11 @@ uint32_t unit_offset(uint64_t descriptor, uint32_t row, uint32_t half) {
   return at ^ ((at >> 7 & mask) << 4);
 }
 
-// Reads B for the current thread, with all checks.
+// Reads B for the current thread, with all checks. b: [16 of k, n].
 void read_b(const WgmmaQueue::Operation& operation, std::vector<float>& b) {
   Block& block = *current->block;
-  b.resize(static_cast<size_t>(operation.n) * 16);
+  const auto n = static_cast<size_t>(operation.n);
+  b.resize(16 * n);
   for (uint32_t row = 0; row < static_cast<uint32_t>(operation.n); ++row) {
     for (uint32_t half = 0; half < 2; ++half) {
       const uint32_t at = unit_offset(operation.b, row, half);
@@ -52,7 +53,7 @@ void read_b(const WgmmaQueue::Operation& operation, std::vector<float>& b) {
           return std::string("no fence_proxy_async between the store of an operand and wgmma");
         });
       }
-      for (uint32_t i = 0; i < 8; ++i) b[row * 16 + half * 8 + i] = f16_to_f32(unit[i]);
+      for (size_t i = 0; i < 8; ++i) b[(half * 8 + i) * n + row] = f16_to_f32(unit[i]);
     }
   }
 }
@@ -67,11 +68,27 @@ void carry_out(Warp& warp, const WgmmaQueue::Operation& operation, const std::ve
       a[row][k + 1] = f16_to_f32(static_cast<uint16_t>(operation.a[lane][i] >> 16));
     }
   }
-  for (size_t lane = 0; lane < 32; ++lane) {
-    for (size_t i = 0; i < sums.size(); ++i) {
-      const size_t row = lane / 4 + 8 * (i / 2 % 2), column = i / 4 * 8 + 2 * (lane % 4) + i % 2;
-      for (size_t k = 0; k < 16; ++k) sums[i][lane] += a[row][k] * b[column * 16 + k];
+  // A row at a time, so that the compiler takes several columns at once; each sum in the order of
+  // k.
+  const auto n = static_cast<size_t>(operation.n);
+  static thread_local std::vector<float> d;  // [16, n]; see wgmma_wait
+  d.resize(16 * n);
+  const auto at = [&](size_t lane, size_t i) -> float& {
+    const size_t row = lane / 4 + 8 * (i / 2 % 2), column = i / 4 * 8 + 2 * (lane % 4) + i % 2;
+    return d[row * n + column];
+  };
+  for (size_t i = 0; i < sums.size(); ++i) {
+    for (size_t lane = 0; lane < 32; ++lane) at(lane, i) = sums[i][lane];
+  }
+  for (size_t row = 0; row < 16; ++row) {
+    for (size_t k = 0; k < 16; ++k) {
+      for (size_t column = 0; column < n; ++column) {
+        d[row * n + column] += a[row][k] * b[k * n + column];
+      }
     }
+  }
+  for (size_t i = 0; i < sums.size(); ++i) {
+    for (size_t lane = 0; lane < 32; ++lane) sums[i][lane] = at(lane, i);
   }
 }
 
