@@ -32,7 +32,8 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 
 cudaError_t cudaSetDevice(int device) {
-  EMULATED_CALL(cudaSetDevice);
+  // That the device before is broken does not matter.
+  EMULATED_CALL(cudaSetDevice, CallKind::kRecovers);
   return call.make([&](Gpu& gpu) -> cudaError_t {
     if (!is_device(gpu, device)) return cudaErrorInvalidDevice;
     current_device() = device;
