@@ -74,6 +74,13 @@ class RequestLife {
     base_.reset();
   }
 
+  // What the GPUs hold is what they are said to hold.
+  void check_memory(const char* when, size_t variant = 0) const {
+    size_t held = 0;
+    for (int gpu = 0; gpu < gpus_; ++gpu) held += emulated_gpu::allocated_bytes(gpu);
+    EXPECT_EQ(held, accounted() + variant) << when;
+  }
+
   const std::vector<int32_t>& tokens() const { return tokens_; }
   Status health() const { return engine_->device_health(); }
   // What the GPUs are said to hold now, without a variant.
@@ -92,7 +99,7 @@ class RequestLife {
     options.threads = 1;
     ASSIGN_OR_RETURN(VariantRef variant,
                      load_variant("v", path, base_->table, base_->weights(), options));
-    check_memory(variant->bytes, "a variant is loaded");
+    check_memory("a variant is loaded", variant->bytes);
     const auto record = std::make_shared<Record>();
     auto ended = std::make_shared<std::atomic<bool>>(false);
     Request request = make_request({5, 9, 3}, tokens, record);
@@ -109,18 +116,12 @@ class RequestLife {
     };
     while (busy()) std::this_thread::yield();
     if (!record->end.status.ok()) return record->end.status;
-    check_memory(variant->bytes, "a request was served");
+    check_memory("a request was served", variant->bytes);
     tokens_.insert(tokens_.end(), record->tokens.begin(), record->tokens.end());
     variant.reset();
-    check_memory(0, "the variant is evicted");
+    check_memory("the variant is evicted");
     return {};
   }
-  void check_memory(size_t variant, const char* when) const {
-    size_t held = 0;
-    for (int gpu = 0; gpu < gpus_; ++gpu) held += emulated_gpu::allocated_bytes(gpu);
-    EXPECT_EQ(held, accounted() + variant) << when;
-  }
-
   const RequestFiles& files_;
   const int gpus_;
   std::unique_ptr<BaseModel> base_;

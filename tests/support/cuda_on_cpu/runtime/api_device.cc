@@ -32,8 +32,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 
 cudaError_t cudaSetDevice(int device) {
-  // That the device before is broken does not matter.
-  EMULATED_CALL(cudaSetDevice, CallKind::kRecovers);
+  EMULATED_CALL(cudaSetDevice);
   return call.make([&](Gpu& gpu) -> cudaError_t {
     if (!is_device(gpu, device)) return cudaErrorInvalidDevice;
     current_device() = device;
