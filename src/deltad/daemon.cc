@@ -100,7 +100,7 @@ Daemon::Daemon(const Config& config, std::unique_ptr<Access> access,
       spans_(std::move(spans)),
       observer_(spans_.get(), config.trace_ratio),
       access_(std::move(access)),
-      api_(ApiOptions{config.cors_origins, backend_list()}, *access_, observer_),
+      api_(ApiOptions{config.cors_origins}, *access_, observer_),
       admin_api_(*access_, observer_) {}
 
 Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config,
@@ -283,6 +283,7 @@ Status Daemon::load() {
   }
 
   loaded_at_ = unix_now();
+  backends_ = backend_list(config_.device);
   set_serving(config_);
   watchdog_ = std::make_unique<EngineWatchdog>(
       *engine_, from_seconds(config_.engine.stall_seconds), observer_.metrics(),
@@ -321,6 +322,7 @@ void Daemon::set_serving(const Config& config) {
   serving.created = loaded_at_;
   serving.base_bytes = base_->weights().weight_bytes();
   serving.device = base_->weights().description();
+  serving.backends = backends_;
   serving.config_digest = config_digest(config);
   MutexLock lock(mutex_);
   serving_ = std::move(serving);

@@ -80,6 +80,7 @@ class Daemon {
   std::unique_ptr<FolderWatcher> watcher_;  // null: none configured
   std::unique_ptr<FilePoll> polled_;        // the files that are read anew when they change
   int64_t loaded_at_ = 0;                   // unix seconds
+  std::vector<std::string> backends_;       // by then
   std::unique_ptr<EngineWatchdog> watchdog_;
   std::thread loader_;
   std::atomic<bool> loaded_{false};

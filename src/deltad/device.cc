@@ -54,8 +54,9 @@ Result<std::unique_ptr<ParallelBackend>> make_parallel_backend(DeviceChoice choi
   return make_parallel_cpu_backend(config, cpu, options);
 }
 
-std::vector<std::string> backend_list() {
-  return {fmt::format("CPU, {}", isa_name(best_isa())), describe_cuda()};
+std::vector<std::string> backend_list(DeviceChoice choice) {
+  return {fmt::format("CPU, {}", isa_name(best_isa())),
+          choice == DeviceChoice::kCpu ? "CUDA: not asked (device: cpu)" : describe_cuda()};
 }
 
 }  // namespace deltad

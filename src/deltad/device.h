@@ -29,7 +29,8 @@ Result<std::unique_ptr<ParallelBackend>> make_parallel_backend(DeviceChoice choi
                                                                const CpuBackendOptions& cpu,
                                                                const ParallelOptions& options);
 
-// What this program has on this machine, a line each: "CPU, avx2", "CUDA 13.0 (no GPU: …)".
-std::vector<std::string> backend_list();
+// What this program has on this machine, a line each: "CPU, avx2", "CUDA 13.0 (no GPU: …)". With
+// kCpu no driver is asked.
+std::vector<std::string> backend_list(DeviceChoice choice);
 
 }  // namespace deltad

@@ -133,7 +133,8 @@ int main(int argc, char** argv) {
                "Say what is wrong with the config, or what would run, and end");
   app.set_version_flag("--version", [] {
     std::string text = std::string("deltad ") + deltad::kVersion;
-    for (const std::string& backend : deltad::backend_list()) text += "\n" + backend;
+    for (const std::string& backend : deltad::backend_list(deltad::DeviceChoice::kAuto))
+      text += "\n" + backend;
     return text;
   });
   app.add_flag_callback("--man",

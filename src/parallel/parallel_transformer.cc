@@ -58,7 +58,9 @@ Status ParallelTransformer::allocate_kv(int32_t blocks, int32_t block_tokens) {
 }
 
 size_t ParallelTransformer::measure_workspace() const {
-  size_t bytes = memory_.bytes();
+  // Logits are put together on the host, which counts where the ranks are there, too.
+  const bool on_host = !caches_.empty() && caches_[0].device() == DeviceKind::kCpu;
+  size_t bytes = on_host ? memory_.bytes() : 0;
   for (const auto& transformer : transformers_) bytes += transformer->workspace_bytes();
   for (int r = 0; r < backend_.ranks(); ++r) bytes += backend_.backend(r).workspace_bytes();
   return bytes;

@@ -92,7 +92,7 @@ int64_t workspace_bytes(const ModelConfig& part, int64_t rows, int64_t logit_row
   const int64_t hidden = up(part.hidden, 32), attended = up(part.heads * part.head_dim, 32);
   const WeightTable table = make_weight_table(part);
   const int64_t qkv = table.specs[static_cast<size_t>(table.layers.at(0).qkv)].rows();
-  const int64_t a_row = 4 * ((ways > 1 ? 3 : 2) * hidden + qkv) +
+  const int64_t a_row = 4 * ((ways > 1 ? 4 : 2) * hidden + qkv) +
                         activation_bytes * (hidden + attended + up(part.intermediate, 32));
   return rows * a_row + 4 * logit_rows * up(part.vocab, 16) +
          4 * part.max_positions * part.head_dim;

@@ -40,6 +40,14 @@ inline Result<std::unique_ptr<BaseModel>> load_on_cuda(const std::string& name) 
   return load_base_model(golden("models/" + name), std::move(backend), nullptr);
 }
 
+// Ranks on so many GPUs.
+inline MakeRanks make_ranks(int ranks, Duration patience = std::chrono::seconds(600)) {
+  return [=](const ModelConfig& config) -> Result<std::unique_ptr<ParallelBackend>> {
+    ASSIGN_OR_RETURN(CudaRanks made, make_cuda_ranks(ranks, patience));
+    return ParallelBackend::make(config, std::move(made.backends), std::move(made.communicators));
+  };
+}
+
 // path: in tests/golden; "": the base.
 inline Result<VariantRef> load_golden_variant(const BaseModel& base, const std::string& path) {
   if (path.empty()) return VariantRef();

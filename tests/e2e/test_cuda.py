@@ -94,6 +94,54 @@ def test_a_gpu_that_fails_makes_the_engine_unhealthy(tmp_path):
         assert "has failed" in server.log()
 
 
+RANKS = ["--tensor-parallel-size", "2"]
+
+
+@emulated
+def test_ranks_on_two_gpus_answer_as_the_cpu_does(tmp_path):
+    (tmp_path / "cpu").mkdir()
+    with running([*ARGUMENTS, "--device", "cpu"], tmp_path / "cpu") as cpu:
+        expected = {name: ask(cpu, name, 1) for name in NAMES}
+        variants = cpu.metric("deltad_variant_resident_bytes")
+    with on_gpu(tmp_path, *RANKS, gpu="devices=2,order=random,seed=3") as server:
+        assert "2 ranks: CUDA, emulated GPU" in server.log()
+        for name in NAMES:
+            tokens, logprobs = ask(server, name, 1)
+            # A close call may be another token, with another probability.
+            assert abs(logprobs[0] - expected[name][1][0]) < 0.25 or tokens != expected[name][0]
+        assert server.metric("deltad_variant_resident_bytes") > variants / 2
+        assert server.metric("deltad_ready") == 1
+
+
+@emulated
+def test_a_rank_whose_gpu_fails_is_named(tmp_path):
+    arguments = [*ARGUMENTS, "--device", "cuda", *RANKS]
+    calls = tmp_path / "gpu.txt"
+    with running(arguments, tmp_path, program=EMULATED,
+                 env={"DELTAD_EMULATED_GPU": "devices=2", "DELTAD_EMULATED_GPU_REPORT": str(calls)}) as server:
+        ask(server, "llama", 1)
+    # Of the second GPU's calls, whose order the first one's do not change.
+    names = [line.split()[1] for line in calls.read_text().splitlines() if line.startswith("call ") and line.split()[-1] == "1"]
+    last = max(i for i, name in enumerate(names) if name == "cudaLaunchKernelExC")
+    with running(arguments, tmp_path, program=EMULATED, env={"DELTAD_EMULATED_GPU": f"devices=2,late={last}:700:1"}, ends=1) as server:
+        status, body = server.post("/v1/completions", {"model": "llama", "prompt": PROMPT, "max_tokens": 1, "temperature": 0})
+        assert status in (500, 503) and "rank 1 of 2: " in body["error"]["message"], body
+        for path in ("/ready", "/health"):
+            status, _, body = server.get(path)
+            assert status == 503 and "rank 1 of 2: " in body, body
+
+
+@emulated
+def test_more_ranks_than_gpus(tmp_path):
+    two = {"DELTAD_EMULATED_GPU": "devices=2"}
+    arguments = [*ARGUMENTS, "--tensor-parallel-size", "4"]
+    done = subprocess.run([BUILD / EMULATED, *arguments, "--device", "cuda", "--listen", "127.0.0.1:0"], env=two, capture_output=True,
+                          text=True, timeout=60)
+    assert done.returncode == 1 and "device: cuda: rank 2 of 4: there is no CUDA device 2: 2 found" in done.stderr
+    with running([*arguments, "--device", "auto"], tmp_path, program=EMULATED, env=two) as server:
+        assert "the CPU is used, for no 4 GPUs can be" in server.log() and "4 ranks: CPU" in server.log()
+
+
 @emulated
 def test_without_a_gpu(tmp_path):
     none = {"DELTAD_EMULATED_GPU": "devices=0"}

@@ -131,7 +131,8 @@ Status CudaCommunicator::settle() {
   const TimePoint deadline = Clock::real().now() + ranks_->meeting.bound();
   for (;;) {
     const cudaError_t state = cudaStreamQuery(device_.compute());
-    if (state != cudaErrorNotReady) return CUDA_STATUS(device_, state, "running a step");
+    if (state != cudaErrorNotReady)
+      return device_.check(state, "cudaStreamQuery", "running a step");
     RETURN_IF_ERROR(status());
     if (Clock::real().now() > deadline) {
       ranks_->meeting.fail(slowest(),

@@ -35,7 +35,8 @@ Result<std::unique_ptr<CudaVariantWeights>> CudaVariantWeights::make(
 CudaVariantWeights::~CudaVariantWeights() {
   if (memory_.bytes() == 0) return;
   (void)loading_.device.use();
-  if (!loading_.device.order_after_steps(loading_.device.load()).ok()) cudaDeviceSynchronize();
+  if (!loading_.device.order_after_steps(loading_.device.load()).ok())
+    cudaStreamSynchronize(loading_.device.compute());
 }
 
 Status CudaVariantWeights::place() {

@@ -8,6 +8,10 @@ namespace {
 // Lists that are remembered: sizes of a batch × what its variants are made of.
 constexpr size_t kMostKnown = 256;
 
+// CUDA does not say what a graph takes: an assumption, a kernel's parameters and its place. Not
+// measured.
+constexpr size_t kNodeBytes = 1024;
+
 }  // namespace
 
 StepProgram::~StepProgram() {
@@ -57,13 +61,13 @@ Status StepProgram::end() {
     if (known_.size() > kMostKnown) forget_oldest();
     return launch_gathered();
   }
-  if (known.graph == nullptr) RETURN_IF_ERROR(capture(&known.graph));
+  if (known.graph == nullptr) RETURN_IF_ERROR(capture(known));
   ++replays_;
   return CUDA_STATUS(device_, cudaGraphLaunch(known.graph, device_.compute()),
                      "launching a step's graph");
 }
 
-Status StepProgram::capture(cudaGraphExec_t* graph) {
+Status StepProgram::capture(Known& known) {
   RETURN_IF_ERROR(CUDA_STATUS(
       device_, cudaStreamBeginCapture(device_.compute(), cudaStreamCaptureModeThreadLocal),
       "beginning to capture a step"));
@@ -73,10 +77,13 @@ Status StepProgram::capture(cudaGraphExec_t* graph) {
       CUDA_STATUS(device_, cudaStreamEndCapture(device_.compute(), &captured), "capturing a step");
   if (status.ok()) status = ended;
   if (status.ok())
-    status =
-        CUDA_STATUS(device_, cudaGraphInstantiate(graph, captured, 0), "making a graph of a step");
+    status = CUDA_STATUS(device_, cudaGraphInstantiate(&known.graph, captured, 0),
+                         "making a graph of a step");
   if (captured != nullptr) cudaGraphDestroy(captured);
-  return status;
+  if (!status.ok()) return status;
+  known.bytes = gathered_.size() * kNodeBytes;
+  device_bytes_ += known.bytes;
+  return {};
 }
 
 void StepProgram::forget_oldest() {
@@ -84,6 +91,7 @@ void StepProgram::forget_oldest() {
       std::min_element(known_.begin(), known_.end(),
                        [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
   if (oldest->second.graph != nullptr) cudaGraphExecDestroy(oldest->second.graph);
+  device_bytes_ -= oldest->second.bytes;
   known_.erase(oldest);
 }
 

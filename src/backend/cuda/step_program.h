@@ -37,6 +37,8 @@ class StepProgram {
   Status end();
 
   int64_t replays() const { return replays_; }  // steps that were graphs
+  // What the graphs take of the device, as far as that is known.
+  size_t device_bytes() const { return device_bytes_; }
 
  private:
   struct Gathered {
@@ -46,11 +48,12 @@ class StepProgram {
   };
   struct Known {
     cudaGraphExec_t graph = nullptr;  // null: the list has run once, launch by launch
+    size_t bytes = 0;
     uint64_t used = 0;
   };
   void gather(const char* name, const cuda::Launch& shape, const void* params, size_t bytes);
   Status launch_gathered();
-  Status capture(cudaGraphExec_t* graph);
+  Status capture(Known& known);
   void forget_oldest();
 
   CudaDevice& device_;
@@ -61,6 +64,7 @@ class StepProgram {
   std::unordered_map<std::string, Known> known_;  // by list
   uint64_t steps_ = 0;
   int64_t replays_ = 0;
+  size_t device_bytes_ = 0;
 };
 
 }  // namespace deltad

@@ -90,15 +90,18 @@ void OpenAiApi::answer_model(const Serving& serving, const Caller& caller, const
   reply.json(200, json);
 }
 
-// Whether the process is worth keeping: it is not once the device has failed for good. And what
-// could run the model here and, once it is loaded, what does.
+// Whether the process is worth keeping: it is not once the device has failed for good. And, once
+// the model is loaded, what runs it and what else could.
 void OpenAiApi::health(Reply& reply) const {
   Serving serving;
   (void)readiness_.check(&serving);  // before it is ready, and while it drains, it is alive
   const Status device = serving.engine == nullptr ? Status() : serving.engine->device_health();
   if (!device.ok()) return reply.error(api_error(503, device.message()));
-  Json json = {{"status", "ok"}, {"backends", options_.backends}};
-  if (!serving.device.empty()) json["device"] = serving.device;
+  Json json = {{"status", "ok"}};
+  if (!serving.device.empty()) {
+    json["device"] = serving.device;
+    json["backends"] = serving.backends;
+  }
   reply.json(200, json);
 }
 

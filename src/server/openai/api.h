@@ -19,7 +19,6 @@ namespace deltad {
 
 struct ApiOptions {
   std::vector<std::string> cors_origins = {"*"};
-  std::vector<std::string> backends = {};  // that this program has here, for people
 };
 
 class OpenAiApi final : public HttpHandler {

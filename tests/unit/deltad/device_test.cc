@@ -35,7 +35,10 @@ TEST(Device, CudaIsAnErrorWithoutIt) {
 }
 
 TEST(Device, BackendsAreNamed) {
-  EXPECT_THAT(backend_list(), ::testing::ElementsAre(StartsWith("CPU, "), "CUDA: not built in"));
+  EXPECT_THAT(backend_list(DeviceChoice::kAuto),
+              ::testing::ElementsAre(StartsWith("CPU, "), "CUDA: not built in"));
+  EXPECT_THAT(backend_list(DeviceChoice::kCpu),
+              ::testing::ElementsAre(StartsWith("CPU, "), "CUDA: not asked (device: cpu)"));
 }
 
 }  // namespace

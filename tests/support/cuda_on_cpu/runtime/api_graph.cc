@@ -108,6 +108,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* pGraphExec, cudaGraph_t graph,
     exec->made_at = call.site();
     exec->nodes = found->nodes;
     exec->device = current_device();
+    exec->bytes = exec->nodes.size() * gpu.options.graph_node_bytes;
+    if (!gpu.memory.charge(exec->device, exec->bytes)) return cudaErrorMemoryAllocation;
     for (size_t i = 0; i < found->branches; ++i) {
       exec->timelines.push_back(gpu.schedule.new_timeline());
     }
@@ -174,6 +176,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graphExec) {
     if (exec == nullptr) return call.misuse(cudaErrorInvalidValue, "no such executable graph");
     exec->destroyed = true;
     exec->nodes.clear();
+    gpu.memory.discharge(exec->device, exec->bytes);
     return cudaSuccess;
   });
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string_view>
 
 namespace deltad::emulated_gpu {
 namespace {
@@ -94,7 +95,9 @@ cudaError_t Call::begin() {
     if (failure.sticky) gpu_.fail(current_device(), error);
     return error;
   }
-  return gpu_.options.devices == 0 ? cudaErrorNoDevice : device_error();
+  if (gpu_.options.devices == 0) return cudaErrorNoDevice;
+  // Another device is chosen, whatever has become of the one before.
+  return std::string_view(name_) == "cudaSetDevice" ? cudaSuccess : device_error();
 }
 
 cudaError_t Call::end(cudaError_t result) {

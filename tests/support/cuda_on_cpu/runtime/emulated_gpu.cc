@@ -81,6 +81,21 @@ void switch_off(const std::string& key) {
   gpu().off.insert(key);
 }
 
+std::vector<WorkSite> work_sites() {
+  const MutexLock lock(gpu().mutex);
+  std::vector<WorkSite> all;
+  for (const auto& [name, site] : gpu().work_sites) {
+    const std::string& key = gpu().site_keys[site];
+    all.push_back({name + " " + key, name + " at " + CallSite::text_of(key)});
+  }
+  return all;
+}
+
+void misplace(const std::string& key) {
+  const MutexLock lock(gpu().mutex);
+  gpu().misplaced.insert(key);
+}
+
 std::string describe_site(const std::string& key) { return CallSite::text_of(key); }
 
 }  // namespace deltad::emulated_gpu

@@ -17,6 +17,7 @@ enum class Order : uint8_t {
 struct Options {
   int devices = 1;
   size_t memory_bytes = size_t{1} << 30;  // of each device
+  size_t graph_node_bytes = 1024;         // that an executable graph takes of it for each node
   Order order = Order::kLatest;
   uint32_t seed = 1;
   // Pending work that nobody has asked for runs by itself after so long a silence; 0: never.
@@ -90,6 +91,14 @@ struct SyncSite {
 };
 std::vector<SyncSite> sync_sites();  // reached since reset()
 void switch_off(const std::string& key);
+// Kernels, copies and frees in the order of a stream, by call site. What is misplaced goes to
+// another stream than its own, one that nothing waits for and that waits for nothing.
+struct WorkSite {
+  std::string key;
+  std::string text;  // "deltad_rms_norm at CudaKernels::launch_bytes"
+};
+std::vector<WorkSite> work_sites();  // reached since reset()
+void misplace(const std::string& key);
 // The function and its callers, by the program's symbols.
 std::string describe_site(const std::string& key);
 

@@ -11,11 +11,13 @@ Gpu::Gpu(const Options& o)
       memory(*this),
       schedule(*this) {
   for (size_t i = 0; i < devices.size(); ++i) {
-    auto stream = std::make_unique<CUstream_st>();
-    stream->kind = "stream";
-    stream->device = static_cast<int>(i);
-    stream->timeline = schedule.new_timeline();
-    devices[i].null_stream = std::move(stream);
+    for (auto* made : {&devices[i].null_stream, &devices[i].stray}) {
+      *made = std::make_unique<CUstream_st>();
+      (*made)->kind = "stream";
+      (*made)->device = static_cast<int>(i);
+      (*made)->timeline = schedule.new_timeline();
+    }
+    devices[i].stray->flags = cudaStreamNonBlocking;
   }
 }
 

@@ -23,6 +23,7 @@ struct Device {
   cudaError_t error = cudaSuccess;  // that sticks
   std::set<int> peers;              // whose memory its kernels may touch
   std::unique_ptr<CUstream_st> null_stream;
+  std::unique_ptr<CUstream_st> stray;  // of what is misplaced
 };
 
 class Gpu {
@@ -56,8 +57,10 @@ class Gpu {
   std::vector<std::string> launches;  // of kernels so far, captured ones among them
   std::vector<Failure> failures;
   std::vector<SyncSite> sync_sites;
-  std::set<std::string> off;                  // sites
-  cudaError_t next_work_error = cudaSuccess;  // what the call's work will fail with
+  std::set<std::string> off;                              // sites
+  std::set<std::pair<std::string, uint32_t>> work_sites;  // the work's name and its call's site
+  std::set<std::string> misplaced;                        // keys of these
+  cudaError_t next_work_error = cudaSuccess;              // what the call's work will fail with
   bool next_work_hangs = false;
   bool let_go = false;  // of what hangs
   int next_stream_number = 1;

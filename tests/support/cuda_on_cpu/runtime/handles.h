@@ -62,6 +62,7 @@ struct CUgraphExec_st : deltad::emulated_gpu::Handle {
   std::vector<deltad::emulated_gpu::Node> nodes = {};
   std::vector<deltad::emulated_gpu::Timeline> timelines = {};  // of the branches
   int device = 0;
+  size_t bytes = 0;                                                 // of the device's memory
   std::shared_ptr<deltad::emulated_gpu::Operation> last = nullptr;  // of its last launch
 };
 

@@ -90,6 +90,14 @@ std::byte* Memory::allocate(int device, size_t bytes, const CallSite& site) {
   return add(std::move(made)).base;
 }
 
+bool Memory::charge(int device, size_t bytes) {
+  Arena& arena = devices_[static_cast<size_t>(device)];
+  if (bytes > gpu_.options.memory_bytes - arena.bytes) return false;
+  arena.bytes += bytes;
+  arena.peak = std::max(arena.peak, arena.bytes);
+  return true;
+}
+
 std::byte* Memory::allocate_pinned(int device, size_t bytes, bool mapped, const CallSite& site) {
   const size_t pages = round_up(std::max<size_t>(bytes, 1), kPage) + kPage;  // and one that faults
   std::byte* base = map(pages, PROT_NONE);
@@ -169,6 +177,7 @@ void Memory::check_unused(const Allocation& allocation, const CallSite& site, co
   if (const auto use = allocation.shadow.unknown(known)) user = use->other.work->text();
   if (user.empty() && allocation.watch) user = allocation.watch->in_use(known);
   for (const auto& pending : gpu_.schedule.pending()) {
+    if (gpu_.devices[static_cast<size_t>(pending->work->device)].error != cudaSuccess) continue;
     for (const void* address : pending->work->uses) {
       if (user.empty() && find(address) == &allocation) user = pending->work->text();
     }
@@ -306,7 +315,10 @@ void Memory::inspect(const Operation& operation) {
 std::string Memory::leaks() const {
   std::string all;
   for (const auto& [base, allocation] : all_) {
-    if (!allocation->freed) all += allocation->text() + "\n";
+    // A stream of a device that is broken does not get to what was given back in its order.
+    const bool goes = allocation->leaving && allocation->on_device() &&
+                      gpu_.devices[static_cast<size_t>(allocation->device)].error != cudaSuccess;
+    if (!allocation->freed && !goes) all += allocation->text() + "\n";
   }
   return all;
 }

@@ -74,6 +74,10 @@ class Memory {
   void peers_changed() { shown_to_ = -1; }
   void inspect(const Operation& operation);
 
+  // Memory that has no address: of executable graphs. False if there is not so much left.
+  bool charge(int device, size_t bytes);
+  void discharge(int device, size_t bytes) { devices_[static_cast<size_t>(device)].bytes -= bytes; }
+
   size_t allocated(int device) const { return devices_[static_cast<size_t>(device)].bytes; }
   size_t peak(int device) const { return devices_[static_cast<size_t>(device)].peak; }
   size_t pinned() const { return pinned_bytes_; }

@@ -22,6 +22,20 @@ Work work_of(const Call& call, const CUstream_st& stream, WorkKind kind) {
   return work;
 }
 
+namespace {
+
+// What a test may put on another stream.
+bool is_misplaced(Gpu& gpu, const Work& work) {
+  const bool can = work.kind == WorkKind::kKernel || work.kind == WorkKind::kCopy ||
+                   work.name == "cudaFreeAsync";
+  if (!can) return false;
+  const uint32_t site = gpu.sites.at(work.site);
+  gpu.work_sites.emplace(work.name, site);
+  return !gpu.misplaced.empty() && gpu.misplaced.contains(work.name + " " + gpu.site_keys[site]);
+}
+
+}  // namespace
+
 cudaError_t hand_over(Gpu& gpu, CUstream_st& stream, Work work, std::vector<OperationPtr> also,
                       OperationPtr* operation) {
   if (const cudaError_t error = gpu.next_work_error; error != cudaSuccess) {
@@ -30,14 +44,25 @@ cudaError_t hand_over(Gpu& gpu, CUstream_st& stream, Work work, std::vector<Oper
     work.run = [error](Gpu& g, Operation& o) { g.fail(o.work->device, error); };
   }
   work.hangs = gpu.next_work_hangs;
+  const bool misplaced = is_misplaced(gpu, work);
+  CUstream_st& stray = *gpu.devices[static_cast<size_t>(stream.device)].stray;
   if (stream.capture) {
     Capture& capture = *stream.capture;
     if (capture.invalid) return cudaErrorStreamCaptureInvalidated;
     const size_t branch =
-        capture.branches.try_emplace(&stream, capture.branches.size()).first->second;
-    capture.nodes.push_back(
-        {std::make_shared<const Work>(std::move(work)), stream.captured, branch});
-    stream.captured = {capture.nodes.size() - 1};
+        capture.branches.try_emplace(misplaced ? &stray : &stream, capture.branches.size())
+            .first->second;
+    capture.nodes.push_back({std::make_shared<const Work>(std::move(work)),
+                             misplaced ? std::vector<size_t>{} : stream.captured, branch});
+    if (!misplaced) stream.captured = {capture.nodes.size() - 1};
+    return cudaSuccess;
+  }
+  if (misplaced) {
+    work.stream = "a stream that is not its own";
+    stray.last =
+        gpu.schedule.add(std::make_shared<const Work>(std::move(work)), stray.timeline,
+                         stray.last ? std::vector{stray.last} : std::vector<OperationPtr>{});
+    if (operation != nullptr) *operation = stray.last;
     return cudaSuccess;
   }
   std::vector<OperationPtr> after;

@@ -80,6 +80,35 @@ TEST_F(GpuTest, WorkCanFailWhenItRuns) {
   }
 }
 
+TEST_F(GpuTest, WorkCanHangUntilItIsLetGo) {
+  const cudaStream_t a = stream();
+  int32_t* x = device_array(kCount);
+  inject({.call = call_count(), .error = 0, .hangs = true});
+  ASSERT_CUDA(cudaMemsetAsync(x, 1, kBytes, a));
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(cudaStreamQuery(a), cudaErrorNotReady);
+  let_go();
+  ASSERT_CUDA(cudaStreamSynchronize(a));
+  EXPECT_EQ(values(x, 1)[0], 0x01010101);
+}
+
+// Calls of one device are numbered apart, whatever the others do; a broken one breaks no other.
+TEST_F(GpuTest, FailuresCanBeOfOneDevice) {
+  start({.devices = 2});
+  ASSERT_CUDA(cudaSetDevice(1));
+  size_t of_device = 0;
+  for (const CallRecord& call : calls()) of_device += call.device == 1 ? 1 : 0;
+  ASSERT_CUDA(cudaSetDevice(0));  // one more of device 1
+  inject({.call = of_device + 1, .error = cudaErrorECCUncorrectable, .sticky = true, .device = 1});
+  void* memory = nullptr;
+  ASSERT_CUDA(cudaMalloc(&memory, kBytes));
+  ASSERT_CUDA(cudaFree(memory));
+  ASSERT_CUDA(cudaSetDevice(1));
+  EXPECT_EQ(cudaMalloc(&memory, kBytes), cudaErrorECCUncorrectable);
+  ASSERT_CUDA(cudaSetDevice(0));
+  ASSERT_CUDA(cudaMalloc(&memory, kBytes));
+  ASSERT_CUDA(cudaFree(memory));
+}
+
 TEST_F(GpuTest, HandlesThatAreGoneAreFound) {
   cudaEvent_t event = nullptr;
   cudaStream_t stream = nullptr;

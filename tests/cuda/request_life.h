@@ -1,0 +1,132 @@
+// A request's life on an emulated GPU, as the daemon has it and tiny: two variants are loaded, a
+// request of each is served by the engine, they are evicted. It can be lived again and again on one
+// engine. Its thread and the engine's take turns, so that calls come in one order.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+#include "tests/cuda/emulated_world.h"
+#include "tests/support/random_model.h"
+#include "tests/unit/engine/recorder.h"
+
+namespace deltad::testing {
+
+// The files of its model: one block, everything as small as it can be.
+class RequestFiles {
+ public:
+  RequestFiles() {
+    ModelConfig config;
+    config.hidden = 32;
+    config.layers = 1;
+    config.heads = 2;
+    config.kv_heads = 1;
+    config.head_dim = 8;
+    config.intermediate = 32;
+    config.vocab = 64;
+    config.max_positions = 32;
+    config.tied_head = true;
+    write_random_model(base_, config, 1);
+    write_random_delta(base_.file("delta"), config, {1, false, true, 3}, 2);
+    write_random_lora(lora_, config, 2, 3);
+  }
+  std::string base() const { return base_.path(); }
+  std::string delta() const { return base_.file("delta"); }
+  std::string lora() const { return lora_.path(); }
+
+ private:
+  TempFolder base_, lora_;
+};
+
+class RequestLife {
+ public:
+  explicit RequestLife(const RequestFiles& files, int gpus = 1) : files_(files), gpus_(gpus) {}
+
+  Status start() {
+    if (gpus_ > 1) {
+      ASSIGN_OR_RETURN(base_, load_base_model(files_.base(), make_ranks(gpus_), nullptr));
+    } else {
+      ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, make_cuda_backend({0, 1}));
+      ASSIGN_OR_RETURN(base_, load_base_model(files_.base(), std::move(backend), nullptr));
+    }
+    EngineOptions options;
+    options.kv_bytes = 64 << 10;
+    options.max_step_rows = 8;
+    options.max_running = 2;
+    options.prefix_cache = false;  // each life computes the same
+    ASSIGN_OR_RETURN(engine_, Engine::make(*base_, options));
+    return {};
+  }
+  // The first error. tokens(): of both requests. A step of generated rows comes often enough to be
+  // a graph.
+  Status live() {
+    tokens_.clear();
+    RETURN_IF_ERROR(serve(files_.delta(), 4));
+    return serve(files_.lora(), 2);
+  }
+  void end() {
+    engine_.reset();
+    base_.reset();
+  }
+
+  // What the GPUs hold is what they are said to hold.
+  void check_memory(const char* when, size_t variant = 0) const {
+    size_t held = 0;
+    for (int gpu = 0; gpu < gpus_; ++gpu) held += emulated_gpu::allocated_bytes(gpu);
+    EXPECT_EQ(held, accounted() + variant) << when;
+  }
+
+  const std::vector<int32_t>& tokens() const { return tokens_; }
+  Status health() const { return engine_->device_health(); }
+  // What the GPUs are said to hold now, without a variant.
+  size_t accounted() const {
+    const EngineStats stats = engine_->stats();
+    const AttentionShape shape{2, 1, 8, 0, 0, 0, 1};  // each rank has the one KV head
+    Backend& backend = gpus_ > 1 ? base_->parallel->backend(0) : *base_->backend;
+    const int64_t block = gpus_ * backend.ops().kv_block_bytes(shape, 16);
+    return base_->weights().weight_bytes() + stats.workspace_bytes +
+           static_cast<size_t>(stats.kv_blocks * block);
+  }
+
+ private:
+  Status serve(const std::string& path, int32_t tokens) {
+    VariantLoadOptions options;
+    options.threads = 1;
+    ASSIGN_OR_RETURN(VariantRef variant,
+                     load_variant("v", path, base_->table, base_->weights(), options));
+    check_memory("a variant is loaded", variant->bytes);
+    const auto record = std::make_shared<Record>();
+    auto ended = std::make_shared<std::atomic<bool>>(false);
+    Request request = make_request({5, 9, 3}, tokens, record);
+    request.variant = variant;
+    request.on_event = [record, ended](const TokenEvent& event) {
+      record->take(event);
+      if (event.kind == TokenEvent::Kind::kFinished) ended->store(true);
+    };
+    RETURN_IF_ERROR(engine_->submit(std::move(request)).status());
+    // Until the engine has let go of the variant, and sleeps.
+    const auto busy = [&] {
+      const EngineStats stats = engine_->stats();
+      return !ended->load() || variant.use_count() > 1 || stats.running + stats.waiting > 0;
+    };
+    while (busy()) std::this_thread::yield();
+    if (!record->end.status.ok()) return record->end.status;
+    check_memory("a request was served", variant->bytes);
+    tokens_.insert(tokens_.end(), record->tokens.begin(), record->tokens.end());
+    variant.reset();
+    check_memory("the variant is evicted");
+    return {};
+  }
+  const RequestFiles& files_;
+  const int gpus_;
+  std::unique_ptr<BaseModel> base_;
+  std::unique_ptr<Engine> engine_;
+  std::vector<int32_t> tokens_;
+};
+
+}  // namespace deltad::testing
