@@ -7,7 +7,7 @@ import math
 import sys
 from pathlib import Path
 
-FORMS = ["plain", "one", "two", "budget"]
+FORMS = ["plain", "one", "two", "budget", "rank"]
 
 
 def right(path):

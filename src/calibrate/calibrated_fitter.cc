@@ -8,8 +8,10 @@
 #include <numeric>
 #include <utility>
 
+#include "calibrate/low_rank_fit.h"
 #include "delta/sign_rows.h"
 #include "delta/work_list.h"
+#include "tensor/float16.h"
 
 namespace deltad {
 namespace {
@@ -18,6 +20,10 @@ namespace {
 // text is not about: far more than is usual for weights, since a few directions hold most of X and
 // signs that please these alone do harm elsewhere (docs/quality.md).
 constexpr double kDamping = 5;
+// Of low-rank parts; and how often these and the signs are fitted in turn, each to what the other
+// leaves.
+constexpr double kLowRankDamping = 20;
+constexpr int kLowRankRounds = 4;
 constexpr int64_t kMeasuredStrips = 12;  // one in so many is measured on held-out text
 constexpr int kPlannedLevels = 3;        // the most that a budget gives a matrix
 
@@ -38,8 +44,15 @@ double held_energy(const RowProducts& x, const float* strip, FitScratch* scratch
   return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
-// Fixed in length, so that it can stand in a file's header before it is known; "nan" too.
-std::string number(double value) { return fmt::format("{:9.3e}", std::clamp(value, 0.0, 9e9)); }
+Matrix as_matrix(const LayerInputs::Values& values, int64_t tokens) {
+  Matrix out(tokens, values.columns);
+  if (values.type == DType::kF32)
+    std::copy_n(values.x.as<float>(), out.values.size(), out.values.begin());
+  else
+    std::transform(values.x.as<uint16_t>(), values.x.as<uint16_t>() + out.values.size(),
+                   out.values.begin(), [](uint16_t v) { return bf16_to_f32(v); });
+  return out;
+}
 
 }  // namespace
 
@@ -118,6 +131,19 @@ int CalibratedFitter::levels(const std::string& weight) const {
   return options_.budget ? planned_.at(weight) : options_.levels;
 }
 
+int64_t CalibratedFitter::low_rank(const std::string& weight) const {
+  const Shape& shape = tune_.tensors().at(weight).shape;
+  return std::min({options_.residual_rank, shape[0], shape[1]});
+}
+
+int64_t CalibratedFitter::low_rank_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [name, tensor] : tune_.tensors())
+    if (tensor.as_delta)
+      bytes += low_rank(name) * low_rank_row_bytes(tensor.shape[1], tensor.shape[0]);
+  return bytes;
+}
+
 int64_t CalibratedFitter::level_bytes(const Shape& matrix) const {
   return matrix[0] * ((matrix[1] + 7) / 8) + 4 * (options_.alpha_per_row ? matrix[0] : 1);
 }
@@ -130,11 +156,11 @@ Status CalibratedFitter::check_budget() const {
     all.push_back({name, level_bytes(tensor.shape), {}});
     least = std::min(least, all.back().level_bytes);
   }
-  const int64_t bytes = options_.budget->bytes_for(all);
-  if (bytes >= least || all.empty()) return {};
-  return invalid_argument(
-      fmt::format("a budget of {} bytes has no room for any matrix's signs: the smallest takes {}",
-                  bytes, least));
+  const int64_t bytes = options_.budget->bytes_for(all), factors = low_rank_bytes();
+  if (bytes >= least + factors || all.empty()) return {};
+  return invalid_argument(fmt::format(
+      "a budget of {} bytes has no room for any matrix's signs: the smallest takes {}{}", bytes,
+      least, factors > 0 ? fmt::format(" beside {} of low-rank parts", factors) : ""));
 }
 
 Status CalibratedFitter::plan() {
@@ -143,6 +169,7 @@ Status CalibratedFitter::plan() {
   for (int64_t layer = 0; layer < base_.config().layers; ++layer) {
     RETURN_IF_ERROR(walk_->load_layer(layer));
     RETURN_IF_ERROR(capture());
+    RETURN_IF_ERROR(fit_low_rank_parts({}));
     for (const std::string& name : walk_->changed_matrices()) {
       ASSIGN_OR_RETURN(LevelCosts costs, level_costs(name));
       all.push_back(std::move(costs));
@@ -150,7 +177,7 @@ Status CalibratedFitter::plan() {
     inputs_ = {};
     if (options_.plan_progress) options_.plan_progress(layer + 1, base_.config().layers);
   }
-  const int64_t bytes = options_.budget->bytes_for(all);
+  const int64_t bytes = options_.budget->bytes_for(all) - low_rank_bytes();
   planned_ = plan_levels(all, bytes);
   if (std::all_of(planned_.begin(), planned_.end(), [](const auto& p) { return p.second == 0; }))
     return invalid_argument(
@@ -174,11 +201,12 @@ Result<LevelCosts> CalibratedFitter::level_costs(const std::string& name) const 
     const int64_t first = b * step, count = std::min(step, shape[0] - first);
     Sums& sum = sums[static_cast<size_t>(b)];
     std::vector<uint16_t> base;
-    ASSIGN_OR_RETURN(const std::vector<double> delta, delta_of(name, first, count, &base));
+    ASSIGN_OR_RETURN(const Rows rows, rows_of(name, first, count, &base));
     SignFitOptions options;
     options.levels = kPlannedLevels;
     const Scratch scratch(*this);
-    RETURN_IF_ERROR(fit_checked(name, input, first, count, delta.data(), options, scratch.get()));
+    RETURN_IF_ERROR(
+        fit_checked(name, input, first, count, rows.left.data(), options, scratch.get()));
     for (const AlphaEquations& row : scratch->fit.equations) {
       sum.shared.add(row);
       for (int l = 0; l <= kPlannedLevels; ++l)
@@ -193,13 +221,15 @@ Result<LevelCosts> CalibratedFitter::level_costs(const std::string& name) const 
     for (size_t l = 0; l < sum.errors.size(); ++l) total.errors[l] += sum.errors[l];
   }
   const auto weights = static_cast<double>(shape.count());
+  const auto part = low_rank_parts_.find(name);
+  const double energy = part == low_rank_parts_.end() ? total.shared.energy : part->second.energy;
   LevelCosts costs{name, level_bytes(shape), {}};
   for (int l = 0; l <= kPlannedLevels; ++l) {
     const double error = options_.alpha_per_row ? total.errors[static_cast<size_t>(l)]
                                                 : total.shared.error(l, total.shared.solve(l));
     // As a share of what Δ does, times its size: every weight of Δ counts alike. Absolute errors,
     // or those beside the whole output, starve some kinds (docs/quality.md).
-    costs.error.push_back(total.shared.energy > 0 ? error * weights / total.shared.energy : 0);
+    costs.error.push_back(energy > 0 ? error * weights / energy : 0);
   }
   return costs;
 }
@@ -209,6 +239,8 @@ Status CalibratedFitter::capture() {
   RETURN_IF_ERROR(walk_->advance(WalkedModel::kTune, &fit_, &inputs));
   return run_work_list(kLayerInputs, options_.jobs, [&](int64_t i) -> Status {
     LayerInputs::Values& values = inputs.of[static_cast<size_t>(i)];
+    if (options_.residual_rank > 0)
+      low_rank_inputs_[static_cast<size_t>(i)] = as_matrix(values, fit_.tokens);
     ASSIGN_OR_RETURN(inputs_[static_cast<size_t>(i)],
                      FitInput::make(isa_, values.x.data(), fit_.tokens, values.columns));
     values.x = Buffer();
@@ -235,7 +267,20 @@ Result<std::map<std::string, FittedMatrix>> CalibratedFitter::fit_layer(int64_t 
   RETURN_IF_ERROR(capture_held());
   walk_->release_tuned();
   RETURN_IF_ERROR(walk_->advance(WalkedModel::kBase, &base_held_, nullptr));
-  ASSIGN_OR_RETURN(auto fitted, fit_matrices(walk_->changed_matrices()));
+  const std::vector<std::string> names = walk_->changed_matrices();
+  std::map<std::string, FittedMatrix> fitted;
+  for (int round = 0; round < (options_.residual_rank > 0 ? kLowRankRounds : 1); ++round) {
+    RETURN_IF_ERROR(fit_low_rank_parts(fitted));
+    ASSIGN_OR_RETURN(fitted, fit_matrices(names));
+  }
+  for (const std::string& name : names) {
+    Energy& energy = energies_[kind_of(name)];
+    energy.error += held_.at(name).error;
+    energy.delta += held_.at(name).delta;
+  }
+  low_rank_parts_.clear();
+  low_rank_inputs_ = {};
+  held_.clear();
   inputs_ = {};
   held_inputs_ = {};
   RETURN_IF_ERROR(walk_->set_variant(fitted));
@@ -258,6 +303,8 @@ Result<std::map<std::string, FittedMatrix>> CalibratedFitter::fit_matrices(
       level.bits.resize(static_cast<size_t>(shape[0] * ((shape[1] + 7) / 8)));
       level.alpha.resize(static_cast<size_t>(options_.alpha_per_row ? shape[0] : 1));
     }
+    if (const auto part = low_rank_parts_.find(name); part != low_rank_parts_.end())
+      matrix.low_rank = part->second.packed;
     jobs.push_back({name, shape, input_of(name), levels(name), {}, &matrix, &blocks[at]});
     const int64_t step =
         fit_block_rows(inputs_[static_cast<size_t>(input_of(name))].tokens(), shape[1]);
@@ -295,7 +342,7 @@ Result<std::map<std::string, FittedMatrix>> CalibratedFitter::fit_matrices(
     }));
   }
   for (const Job& job : jobs) {
-    Energy& energy = energies_[kind_of(job.name)];
+    Energy& energy = held_[job.name] = {};
     for (const JobBlock& block : *job.blocks) {
       job.out->zeros += block.sums.zeros;
       job.out->delta_squares += block.sums.delta_squares;
@@ -320,24 +367,90 @@ Result<std::vector<double>> CalibratedFitter::delta_of(const std::string& name, 
   return delta;
 }
 
+Result<CalibratedFitter::Rows> CalibratedFitter::rows_of(const std::string& name, int64_t first,
+                                                         int64_t count,
+                                                         std::vector<uint16_t>* base) const {
+  Rows rows;
+  ASSIGN_OR_RETURN(rows.left, delta_of(name, first, count, base));
+  if (const auto part = low_rank_parts_.find(name); part != low_rank_parts_.end()) {
+    rows.delta = rows.left;
+    add_low_rank(part->second.factors, first, count, -1, rows.left.data());
+  }
+  return rows;
+}
+
+Status CalibratedFitter::fit_low_rank_parts(const std::map<std::string, FittedMatrix>& fitted) {
+  if (options_.residual_rank == 0) return {};
+  low_rank_parts_.clear();
+  const std::vector<std::string> names = walk_->changed_matrices();
+  std::vector<LowRankPart> parts(names.size());
+  RETURN_IF_ERROR(
+      run_work_list(static_cast<int64_t>(names.size()), options_.jobs, [&](int64_t i) -> Status {
+        const std::string& name = names[static_cast<size_t>(i)];
+        const auto signs = fitted.find(name);
+        ASSIGN_OR_RETURN(
+            parts[static_cast<size_t>(i)],
+            low_rank_part(name, signs == fitted.end() ? nullptr : &signs->second.levels));
+        return {};
+      }));
+  for (size_t i = 0; i < names.size(); ++i) low_rank_parts_[names[i]] = std::move(parts[i]);
+  return {};
+}
+
+Result<CalibratedFitter::LowRankPart> CalibratedFitter::low_rank_part(
+    const std::string& name, const std::vector<FittedLevel>* signs) const {
+  const Shape& shape = tune_.tensors().at(name).shape;
+  const int64_t columns = shape[1], row_bytes = (columns + 7) / 8, step = block_rows(shape);
+  Matrix left(shape[0], columns);
+  std::vector<uint16_t> base;
+  for (int64_t first = 0; first < shape[0]; first += step) {
+    const int64_t count = std::min(step, shape[0] - first);
+    ASSIGN_OR_RETURN(std::vector<double> delta, delta_of(name, first, count, &base));
+    for (int64_t r = 0; r < count; ++r) {
+      double* row = delta.data() + r * columns;
+      // The fit of signs looks for these too, but it comes later.
+      if (!std::isfinite(row_sums(row, columns).squares)) return not_finite(name, first + r);
+      for (size_t l = 0; signs != nullptr && l < signs->size(); ++l) {
+        const FittedLevel& level = (*signs)[l];
+        const size_t at = level.alpha.size() == 1 ? 0 : static_cast<size_t>(first + r);
+        add_signs(level.bits.data() + (first + r) * row_bytes, columns,
+                  -static_cast<double>(level.alpha[at]), row);
+      }
+    }
+    std::transform(delta.begin(), delta.end(), left.row(first),
+                   [](double v) { return static_cast<float>(v); });
+  }
+  const Matrix& x = low_rank_inputs_[static_cast<size_t>(input_of(name))];
+  ASSIGN_OR_RETURN(const LowRankFit fit, fit_low_rank(x, left, low_rank(name), kLowRankDamping));
+  LowRankPart part;
+  part.energy = fit.energy;
+  part.packed = pack_low_rank(fit.factors);
+  ASSIGN_OR_RETURN(part.factors,
+                   unpack_low_rank(part.packed.data(), low_rank(name), columns, shape[0]));
+  return part;
+}
+
+Status CalibratedFitter::not_finite(const std::string& name, int64_t row) const {
+  return invalid_argument(
+      fmt::format("{}: tensor '{}': row {} has a value that is not a finite number (or too large)",
+                  tune_.path(), name, row));
+}
+
 Status CalibratedFitter::fit_checked(const std::string& name, const FitInput& input, int64_t first,
                                      int64_t count, const double* delta,
                                      const SignFitOptions& options, FitScratch* scratch) const {
   fit_rows(input, count, delta, options, scratch);
   if (scratch->fit.bad_row < 0) return {};
-  return invalid_argument(
-      fmt::format("{}: tensor '{}': row {} has a value that is not a finite number (or too large)",
-                  tune_.path(), name, first + scratch->fit.bad_row));
+  return not_finite(name, first + scratch->fit.bad_row);
 }
 
 Status CalibratedFitter::add_means(const Job& job, JobBlock* block) const {
   const int64_t columns = job.shape[1];
   std::vector<uint16_t> base;
-  ASSIGN_OR_RETURN(std::vector<double> delta,
-                   delta_of(job.name, block->first, block->count, &base));
+  ASSIGN_OR_RETURN(Rows rows, rows_of(job.name, block->first, block->count, &base));
   block->absolute = 0;
   for (int64_t r = 0; r < block->count; ++r) {
-    double* row = delta.data() + r * columns;
+    double* row = rows.left.data() + r * columns;
     for (const float alpha : job.start) subtract_signs(row, columns, static_cast<double>(alpha));
     block->absolute += row_sums(row, columns).absolute;
   }
@@ -347,8 +460,7 @@ Status CalibratedFitter::add_means(const Job& job, JobBlock* block) const {
 Status CalibratedFitter::fit_block(const Job& job, JobBlock* block) const {
   const int64_t columns = job.shape[1], row_bytes = (columns + 7) / 8;
   std::vector<uint16_t> base;
-  ASSIGN_OR_RETURN(const std::vector<double> delta,
-                   delta_of(job.name, block->first, block->count, &base));
+  ASSIGN_OR_RETURN(const Rows rows, rows_of(job.name, block->first, block->count, &base));
   block->sums.base_squares = bf16_squares(base.data(), block->count * columns);
   SignFitOptions options;
   options.levels = job.levels;
@@ -358,10 +470,14 @@ Status CalibratedFitter::fit_block(const Job& job, JobBlock* block) const {
   options.sweeps = options_.alpha_per_row && job.levels > 0 ? options_.effort : 0;
   const Scratch scratch(*this);
   RETURN_IF_ERROR(fit_checked(job.name, inputs_[static_cast<size_t>(job.input)], block->first,
-                              block->count, delta.data(), options, scratch.get()));
+                              block->count, rows.left.data(), options, scratch.get()));
   const RowsFit& fit = scratch->fit;
   block->sums.zeros = fit.sums.zeros;
   block->sums.delta_squares = fit.sums.squares;
+  if (!rows.delta.empty()) {  // these were of what its low-rank part leaves
+    block->sums.zeros = count_zeros(rows.whole(), block->count * columns);
+    block->sums.delta_squares = row_sums(rows.whole(), block->count * columns).squares;
+  }
   for (size_t l = 0; l < fit.signs.size(); ++l) {
     FittedLevel& level = job.out->levels[l];
     for (int64_t strip = 0; strip < fit.strips(); ++strip) {
@@ -374,7 +490,7 @@ Status CalibratedFitter::fit_block(const Job& job, JobBlock* block) const {
       std::copy_n(fit.alpha[l].begin(), block->count, level.alpha.begin() + block->first);
   }
   for (const AlphaEquations& row : fit.equations) block->equations.add(row);
-  if (options_.alpha_per_row) measure(job, scratch.get(), block);
+  if (options_.alpha_per_row) measure(job, rows.whole(), scratch.get(), block);
   return {};
 }
 
@@ -395,22 +511,23 @@ void CalibratedFitter::share_alpha(const Job& job) const {
 // The fit that this α belongs to is made again: the signs are the same.
 Status CalibratedFitter::measure_shared(const Job& job, JobBlock* block) const {
   std::vector<uint16_t> base;
-  ASSIGN_OR_RETURN(const std::vector<double> delta,
-                   delta_of(job.name, block->first, block->count, &base));
+  ASSIGN_OR_RETURN(const Rows rows, rows_of(job.name, block->first, block->count, &base));
   SignFitOptions options;
   options.levels = job.levels;
   options.start = job.start;
   const Scratch scratch(*this);
   RETURN_IF_ERROR(fit_checked(job.name, inputs_[static_cast<size_t>(job.input)], block->first,
-                              block->count, delta.data(), options, scratch.get()));
+                              block->count, rows.left.data(), options, scratch.get()));
   for (size_t l = 0; l < job.out->levels.size(); ++l)
     std::fill_n(scratch->fit.alpha[l].begin(), block->count, job.out->levels[l].alpha[0]);
-  measure(job, scratch.get(), block);
+  measure(job, rows.whole(), scratch.get(), block);
   return {};
 }
 
-// What compression leaves of Δ; on held-out text of a few of the rows, which is enough for a mean.
-void CalibratedFitter::measure(const Job& job, FitScratch* scratch, JobBlock* block) const {
+// What compression leaves of Δ (whole); on held-out text of a few of the rows, which is enough for
+// a mean.
+void CalibratedFitter::measure(const Job& job, const double* whole, FitScratch* scratch,
+                               JobBlock* block) const {
   const RowsFit& fit = scratch->fit;
   const StripKernels& kernels = strip_kernels(isa_);
   const RowProducts& held = held_inputs_[static_cast<size_t>(job.input)];
@@ -427,47 +544,10 @@ void CalibratedFitter::measure(const Job& job, FitScratch* scratch, JobBlock* bl
         kernels.residual(fit.columns, job.levels, alpha.data(), delta, signs.data(), left.data());
     if ((block->first / kStripRows + strip) % kMeasuredStrips != 0) continue;
     block->held.error += held_energy(held, left.data(), scratch, kernels);
-    block->held.delta += held_energy(held, delta, scratch, kernels);
+    const int64_t first = strip * kStripRows, count = std::min(kStripRows, block->count - first);
+    kernels.load(whole + first * fit.columns, count, fit.columns, left.data());
+    block->held.delta += held_energy(held, left.data(), scratch, kernels);
   }
-}
-
-std::map<std::string, std::string> CalibratedFitter::metadata_of(
-    const CalibrationReport& report) const {
-  std::string errors;
-  for (const auto& [kind, error] : report.output_errors)
-    errors += fmt::format("{}{} {}", errors.empty() ? "" : ", ", kind, number(error));
-  return {{"calibration", options_.source},
-          {"calibration_tokens", std::to_string(report.fit_tokens)},
-          {"held_out_tokens", std::to_string(report.held_tokens)},
-          {"kl", number(report.heads.variant.kl)},
-          {"kl_base", number(report.heads.base.kl)},
-          {"top1", number(report.heads.variant.top1)},
-          {"top1_base", number(report.heads.base.top1)},
-          {"output_error", errors}};
-}
-
-std::map<std::string, std::string> CalibratedFitter::metadata() const {
-  CalibrationReport blank = report_;
-  blank.output_errors.clear();
-  for (const std::string& kind : kinds_) blank.output_errors.emplace_back(kind, 0);
-  return metadata_of(blank);
-}
-
-Result<std::map<std::string, std::string>> CalibratedFitter::finish() {
-  for (const std::string& kind : kinds_) {
-    const Energy& energy = energies_[kind];
-    report_.output_errors.emplace_back(
-        kind, energy.delta > 0 ? std::sqrt(energy.error / energy.delta) : 0);
-  }
-  ASSIGN_OR_RETURN(const std::vector<float> of_base,
-                   walk_->final_norm(WalkedModel::kBase, base_held_));
-  ASSIGN_OR_RETURN(const std::vector<float> of_tune,
-                   walk_->final_norm(WalkedModel::kTune, tune_held_));
-  ASSIGN_OR_RETURN(const std::vector<float> of_variant,
-                   walk_->final_norm(WalkedModel::kVariant, variant_held_));
-  ASSIGN_OR_RETURN(report_.heads,
-                   score_heads(base_, tune_, of_base, of_tune, of_variant, options_.jobs));
-  return metadata_of(report_);
 }
 
 }  // namespace deltad

@@ -18,6 +18,8 @@
 #include "calibrate/level_plan.h"
 #include "calibrate/sign_fit.h"
 #include "delta/layer_fitter.h"
+#include "delta/low_rank_part.h"
+#include "merge/matrix.h"
 #include "model/loader.h"
 
 namespace deltad {
@@ -28,6 +30,7 @@ struct CalibrationOptions {
   int levels = 1;
   int effort = 1;                     // sweeps over the signs; 0: α only
   std::optional<LevelBudget> budget;  // chooses levels for each matrix; `levels` is not looked at
+  int64_t residual_rank = 0;          // of the low-rank part beside the signs; 0: none
   int jobs = 1;
   Progress plan_progress;  // layers that the plan of a budget has looked at
 };
@@ -47,15 +50,33 @@ class CalibratedFitter : public LayerFitter {
                                                         const CalibrationOptions& options);
 
   int levels(const std::string& weight) const override;
+  int64_t low_rank(const std::string& weight) const override;
   Result<std::map<std::string, FittedMatrix>> fit_layer(int64_t layer) override;
   std::map<std::string, std::string> metadata() const override;
   Result<std::map<std::string, std::string>> finish() override;
 
   const CalibrationReport& report() const { return report_; }
 
+  // For those who go on from what was fitted, after finish(): the scores of other α or signs on
+  // held-out text, and taking them into the report; what enters the fine-tune's head, [tokens, H].
+  Result<HeadScores> score(const std::map<std::string, FittedMatrix>& matrices);
+  void replace_scores(const HeadScores& scores) { report_.heads = scores; }
+  Result<Matrix> tune_states(const std::vector<TokenSequence>& sequences);
+
  private:
   struct Energy {
     double error = 0, delta = 0;
+  };
+  struct LowRankPart {
+    std::vector<uint8_t> packed;
+    AdapterFactors factors;  // as they are served
+    double energy = 0;       // ‖XΔᵀ‖²
+  };
+  // Rows of a matrix: what signs are fitted to, which is Δ without its low-rank part.
+  struct Rows {
+    std::vector<double> left;
+    std::vector<double> delta;  // Δ, where there is such a part
+    const double* whole() const { return (delta.empty() ? left : delta).data(); }
   };
   struct Job;
   struct JobBlock;
@@ -63,6 +84,7 @@ class CalibratedFitter : public LayerFitter {
                    const CalibrationOptions& options)
       : base_(base), tune_(tune), set_(set), options_(options) {}
   int64_t level_bytes(const Shape& matrix) const;
+  int64_t low_rank_bytes() const;  // of all matrices
   // kInvalidArgument if not even the smallest matrix fits.
   Status check_budget() const;
   // Walks all layers once to see what levels would do, and chooses.
@@ -71,18 +93,26 @@ class CalibratedFitter : public LayerFitter {
   Status capture();
   Status capture_held();
   Result<LevelCosts> level_costs(const std::string& name) const;
+  // Low-rank parts of the loaded layer's matrices, of what the signs of `fitted` leave (at first:
+  // of Δ).
+  Status fit_low_rank_parts(const std::map<std::string, FittedMatrix>& fitted);
+  Result<LowRankPart> low_rank_part(const std::string& name,
+                                    const std::vector<FittedLevel>* signs) const;
+  Status not_finite(const std::string& name, int64_t row) const;
   Result<std::map<std::string, FittedMatrix>> fit_matrices(const std::vector<std::string>& names);
   class Scratch;
   // The steps of a block of rows; any thread.
   Result<std::vector<double>> delta_of(const std::string& name, int64_t first, int64_t count,
                                        std::vector<uint16_t>* base) const;
+  Result<Rows> rows_of(const std::string& name, int64_t first, int64_t count,
+                       std::vector<uint16_t>* base) const;
   // kInvalidArgument names the tensor and the row of a value that is not finite.
   Status fit_checked(const std::string& name, const FitInput& input, int64_t first, int64_t count,
                      const double* delta, const SignFitOptions& options, FitScratch* scratch) const;
   Status add_means(const Job& job, JobBlock* block) const;
   Status fit_block(const Job& job, JobBlock* block) const;
   Status measure_shared(const Job& job, JobBlock* block) const;
-  void measure(const Job& job, FitScratch* scratch, JobBlock* block) const;
+  void measure(const Job& job, const double* whole, FitScratch* scratch, JobBlock* block) const;
   void share_alpha(const Job& job) const;
   std::map<std::string, std::string> metadata_of(const CalibrationReport& report) const;
 
@@ -96,9 +126,15 @@ class CalibratedFitter : public LayerFitter {
   Activations fit_, base_held_, tune_held_, variant_held_;
   std::array<FitInput, kLayerInputs> inputs_;
   std::array<RowProducts, kLayerInputs> held_inputs_;
-  std::vector<std::string> kinds_;  // of matrices that the fine-tune may change
+  // What low-rank parts need of the loaded layer: X, and those that there are.
+  std::array<Matrix, kLayerInputs> low_rank_inputs_;
+  std::map<std::string, LowRankPart> low_rank_parts_;
+  std::map<std::string, Energy> held_;  // of the loaded layer's matrices
+  std::vector<std::string> kinds_;      // of matrices that the fine-tune may change
   std::map<std::string, Energy> energies_;
   CalibrationReport report_;
+  bool finished_ = false;
+  std::vector<float> base_states_, tune_states_;  // that enter the head, of held-out text
   mutable Mutex mutex_;
   mutable std::vector<std::unique_ptr<FitScratch>> idle_scratch_ GUARDED_BY(mutex_);
 };

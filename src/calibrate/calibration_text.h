@@ -32,8 +32,8 @@ struct CalibrationTokens {
 };
 
 // content: JSON lines if its first character is '{', else plain text, which is cut into pieces. One
-// sequence in eight is held out; of fewer, the last one; of a single one, its end. Of a longer text,
-// so many tokens are taken, in sequences spread over all of it (one at least of each kind).
+// sequence in eight is held out; of fewer, the last one; of a single one, its end. Of a longer
+// text, so many tokens are taken, in sequences spread over all of it (one at least of each kind).
 // kInvalidArgument names `path`, the line and what was expected.
 Result<CalibrationSet> read_calibration(const TextAssets& text, const std::string& path,
                                         std::string_view content,

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "delta/low_rank_part.h"
 #include "delta/work_list.h"
 #include "tensor/float16.h"
 
@@ -247,12 +248,28 @@ Status LayerWalk::set_variant(const std::map<std::string, FittedMatrix>& matrice
   }
   for (const auto& [weight, most] : levels)
     if (most > 0) content.signs.push_back({weight, most});
+  std::map<std::string, AdapterFactors> factors;
+  for (const auto& [name, matrix] : matrices) {
+    if (matrix.low_rank.empty()) continue;
+    const WeightTable::Place& place = table_.by_name.at(name);
+    const int64_t columns = table_.specs[static_cast<size_t>(place.weight)].columns;
+    const int64_t bytes = low_rank_row_bytes(columns, rows_of(place));
+    const int64_t rank = static_cast<int64_t>(matrix.low_rank.size()) / bytes;
+    ASSIGN_OR_RETURN(factors[name],
+                     unpack_low_rank(matrix.low_rank.data(), rank, columns, rows_of(place)));
+    content.low_rank.push_back({place.weight, place.part, rank});
+  }
   const auto dense = carried();
   for (const auto& [name, place] : dense)
     content.dense.push_back({place.weight, place.part, rows_of(place)});
   ASSIGN_OR_RETURN(variant_, backend_->new_variant(content));
   for (const auto& [name, place] : dense)
     RETURN_IF_ERROR(put_tuned_dense(place, name, variant_.get()));
+  for (const auto& [name, part] : factors) {
+    const WeightTable::Place& place = table_.by_name.at(name);
+    RETURN_IF_ERROR(
+        variant_->put_low_rank(place.weight, place.part, 1, part.a.data(), part.b.data()));
+  }
   for (const auto& [name, matrix] : matrices) {
     const WeightTable::Place& place = table_.by_name.at(name);
     const int64_t rows = rows_of(place);

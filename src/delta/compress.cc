@@ -12,6 +12,7 @@
 #include "delta/delta_file.h"
 #include "delta/digest.h"
 #include "delta/float_codec.h"
+#include "delta/low_rank_part.h"
 #include "delta/sign_rows.h"
 #include "delta/work_list.h"
 #include "io/safetensors.h"
@@ -90,6 +91,9 @@ class Compressor {
   Shape alpha_shape(const Shape& matrix) const {
     return Shape{options_.alpha_per_row ? matrix[0] : 1};
   }
+  static Shape low_rank_shape(const Shape& matrix, int64_t rank) {
+    return Shape{rank, low_rank_row_bytes(matrix[1], matrix[0])};
+  }
   static Shape sign_shape(const Shape& matrix) { return Shape{matrix[0], (matrix[1] + 7) / 8}; }
 
   Status create(const std::string& path) {
@@ -104,6 +108,8 @@ class Compressor {
         tensors.push_back({sign_name(name, level), DType::kU8, sign_shape(tensor.shape)});
         tensors.push_back({alpha_name(name, level), DType::kF32, alpha_shape(tensor.shape)});
       }
+      if (const int64_t rank = options_.fitter ? options_.fitter->low_rank(name) : 0; rank > 0)
+        tensors.push_back({low_rank_name(name), DType::kU8, low_rank_shape(tensor.shape, rank)});
     }
     // Wide elements first, so that every tensor is aligned.
     std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
@@ -178,6 +184,16 @@ class Compressor {
       keep_hash(sign, DType::kU8, sign_shape(shape), &signs);
       keep_hash(alpha, DType::kF32, alpha_shape(shape), &alphas);
       report->bytes += sign_bytes + alpha_bytes;
+    }
+    if (!matrix.low_rank.empty()) {
+      const std::string tensor = low_rank_name(name);
+      const auto bytes = static_cast<int64_t>(matrix.low_rank.size());
+      TensorHasher hasher;
+      hasher.update(matrix.low_rank.data(), bytes);
+      RETURN_IF_ERROR(writer_->write(tensor, 0, matrix.low_rank.data(), bytes));
+      const int64_t rank = bytes / low_rank_row_bytes(shape[1], shape[0]);
+      keep_hash(tensor, DType::kU8, low_rank_shape(shape, rank), &hasher);
+      report->bytes += bytes;
     }
     report_progress(shape.count());
     return {};

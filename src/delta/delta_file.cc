@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "delta/float_codec.h"
+#include "delta/low_rank_part.h"
 #include "delta/variant_path.h"
 
 namespace deltad {
@@ -13,6 +14,7 @@ namespace {
 
 constexpr const char* kEmbeddings = "model.embed_tokens.weight";
 constexpr const char* kHead = "lm_head.weight";
+constexpr const char* kLowRank = ".low_rank";
 
 bool is_digest(const std::string& text) {
   return text.size() == 32 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
@@ -22,7 +24,7 @@ std::string level_suffix(int level) { return level == 0 ? "" : fmt::format(".{}"
 
 }  // namespace
 
-// "M.sign", "M.sign.1", "M.alpha", "M.alpha.1"; everything else is dense.
+// "M.sign", "M.sign.1", "M.alpha", "M.alpha.1", "M.low_rank"; everything else is dense.
 TensorPlace place_of_tensor(const std::string& name) {
   std::string stem = name;
   int level = 0;
@@ -39,6 +41,8 @@ TensorPlace place_of_tensor(const std::string& name) {
         stem.compare(stem.size() - ending.size(), ending.size(), ending) == 0)
       return {role, stem.substr(0, stem.size() - ending.size()) + ".weight", level};
   }
+  if (const std::string ending = kLowRank; name.size() > ending.size() && name.ends_with(ending))
+    return {TensorRole::kLowRank, name.substr(0, name.size() - ending.size()) + ".weight", 0};
   return {TensorRole::kDense, name, 0};
 }
 
@@ -48,6 +52,10 @@ std::string sign_name(const std::string& weight, int level) {
 
 std::string alpha_name(const std::string& weight, int level) {
   return weight.substr(0, weight.rfind('.')) + ".alpha" + level_suffix(level);
+}
+
+std::string low_rank_name(const std::string& weight) {
+  return weight.substr(0, weight.rfind('.')) + kLowRank;
 }
 
 Result<DeltaFile> DeltaFile::open(const std::string& path) {
@@ -118,6 +126,15 @@ Status DeltaFile::sort_tensors() {
       dense_.emplace(name, entry);
       continue;
     }
+    if (place.role == TensorRole::kLowRank) {
+      if (entry.dtype != DType::kU8)
+        return wrong(name, fmt::format("its type is {}, expected U8", dtype_name(entry.dtype)));
+      if (entry.shape.rank() != 2 || entry.shape[0] < 1 || entry.shape[0] > kMaxLowRank)
+        return wrong(name, fmt::format("its shape is {}, expected [rank, n] of rank 1 to {}",
+                                       entry.shape.str(), kMaxLowRank));
+      low_rank_.emplace(place.weight, entry);
+      continue;
+    }
     if (place.level >= header_.levels)
       return wrong(name, fmt::format("level {} of a file whose metadata says levels = {}",
                                      place.level + 1, header_.levels));
@@ -136,6 +153,9 @@ Status DeltaFile::sort_tensors() {
     if (dense_.count(weight) != 0)
       return wrong(weight, "the file holds both a sign delta and a dense value for it");
   }
+  for (const auto& [weight, entry] : low_rank_)
+    if (dense_.count(weight) != 0)
+      return wrong(weight, "the file holds both a low-rank part and a dense value for it");
   return {};
 }
 
@@ -178,19 +198,33 @@ Status DeltaFile::check_shapes(const WeightTable& table) const {
     const auto it = table.by_name.find(weight);
     return it == table.by_name.end() ? nullptr : &it->second;
   };
-  for (const auto& [weight, levels] : matrices_) {
+  // A tensor of a matrix inside the blocks, and the shape that it must have of [d_out, d_in].
+  const auto check_delta = [&](const std::string& weight, const std::string& tensor,
+                               const Shape& shape, auto expected_of) -> Status {
     const WeightTable::Place* place = find(weight);
-    const std::string sign = sign_name(weight, 0);
-    if (place == nullptr) return wrong(sign, fmt::format("the base has no matrix '{}'", weight));
+    if (place == nullptr) return wrong(tensor, fmt::format("the base has no matrix '{}'", weight));
     if (!is_block_matrix(weight))
-      return wrong(sign, fmt::format("'{}' cannot have a sign delta: only the linear layers inside "
-                                     "the blocks can, all else is dense",
-                                     weight));
+      return wrong(tensor, fmt::format("'{}' cannot have a delta: only the linear layers inside "
+                                       "the blocks can, all else is dense",
+                                       weight));
     const WeightSpec& spec = table.specs[static_cast<size_t>(place->weight)];
-    const Shape expected{spec.parts[static_cast<size_t>(place->part)].rows, (spec.columns + 7) / 8};
-    if (!(levels[0].sign.shape == expected))
-      return wrong(sign, fmt::format("its shape is {}, expected {} for this base",
-                                     levels[0].sign.shape.str(), expected.str()));
+    const Shape expected =
+        expected_of(spec.parts[static_cast<size_t>(place->part)].rows, spec.columns);
+    if (shape == expected) return {};
+    return wrong(tensor, fmt::format("its shape is {}, expected {} for this base", shape.str(),
+                                     expected.str()));
+  };
+  for (const auto& [weight, levels] : matrices_)
+    RETURN_IF_ERROR(check_delta(weight, sign_name(weight, 0), levels[0].sign.shape,
+                                [](int64_t rows, int64_t columns) {
+                                  return Shape{rows, (columns + 7) / 8};
+                                }));
+  for (const auto& [weight, entry] : low_rank_) {
+    const int64_t rank = entry.shape[0];
+    RETURN_IF_ERROR(check_delta(weight, low_rank_name(weight), entry.shape,
+                                [rank](int64_t rows, int64_t columns) {
+                                  return Shape{rank, low_rank_row_bytes(columns, rows)};
+                                }));
   }
   for (const auto& [name, entry] : dense_) {
     const WeightTable::Place* place = find(name);

@@ -24,7 +24,7 @@ struct VariantHeader {  // the file's metadata
 };
 
 // What a tensor of a variant file is, by its name.
-enum class TensorRole { kSign, kAlpha, kDense };
+enum class TensorRole { kSign, kAlpha, kLowRank, kDense };
 struct TensorPlace {
   TensorRole role;
   std::string weight;  // Hugging Face name of the weight that it changes, with ".weight"
@@ -34,6 +34,7 @@ TensorPlace place_of_tensor(const std::string& name);
 // "M.sign", "M.alpha.1" for weight "M.weight".
 std::string sign_name(const std::string& weight, int level);
 std::string alpha_name(const std::string& weight, int level);
+std::string low_rank_name(const std::string& weight);
 
 // Where the variant's LM head comes from.
 enum class HeadSource { kFileHead, kFileEmbeddings, kBaseHead };
@@ -53,6 +54,8 @@ class DeltaFile {
   const VariantHeader& header() const { return header_; }
   // By the weight's Hugging Face name.
   const std::map<std::string, std::vector<Level>>& matrices() const { return matrices_; }
+  // U8 [rank, low_rank_row_bytes]: of matrices that have signs beside it, or not.
+  const std::map<std::string, SafetensorsEntry>& low_rank() const { return low_rank_; }
   const std::map<std::string, SafetensorsEntry>& dense() const { return dense_; }
 
   HeadSource head_source(bool base_tied) const;
@@ -71,7 +74,7 @@ class DeltaFile {
   SafetensorsFile file_;
   VariantHeader header_;
   std::map<std::string, std::vector<Level>> matrices_;
-  std::map<std::string, SafetensorsEntry> dense_;
+  std::map<std::string, SafetensorsEntry> low_rank_, dense_;
 };
 
 }  // namespace deltad

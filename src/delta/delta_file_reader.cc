@@ -34,6 +34,12 @@ class BackendSink : public DeltaSink {
     return weights_.put_alpha(at.weight, at.part, level, expanded.data());
   }
 
+  Status low_rank(const std::string& weight, const AdapterFactors& factors) override {
+    const WeightTable::Place& at = table_.by_name.at(weight);
+    return weights_.put_low_rank(at.weight, at.part, static_cast<float>(factors.scale),
+                                 factors.a.data(), factors.b.data());
+  }
+
   Status dense_rows(const std::string& weight, int64_t first, int64_t count, DType type,
                     const void* values) override {
     const WeightTable::Place& at = table_.by_name.at(weight);
@@ -65,6 +71,10 @@ VariantContent content_of(const DeltaFile& delta, const WeightTable& table) {
   }
   VariantContent content;
   for (const auto& [weight, count] : levels) content.signs.push_back({weight, count});
+  for (const auto& [weight, entry] : delta.low_rank()) {
+    const WeightTable::Place& at = table.by_name.at(weight);
+    content.low_rank.push_back({at.weight, at.part, entry.shape[0]});
+  }
   for (const auto& [tensor, entry] : delta.dense()) {
     const WeightTable::Place& at = table.by_name.at(tensor);
     content.dense.push_back({at.weight, at.part, entry.shape[0]});

@@ -13,6 +13,7 @@
 #include "base/seams.h"
 #include "delta/digest.h"
 #include "delta/float_codec.h"
+#include "delta/low_rank_part.h"
 #include "delta/read_plan.h"
 #include "delta/work_list.h"
 #include "io/bulk_reader.h"
@@ -153,8 +154,8 @@ class Reader {
     return *plan_.tensors[static_cast<size_t>(tensor)].name;
   }
 
-  // Cuts a piece into units that can be handed on: 16 rows, or all of an α. Units that lie across
-  // two pieces wait at the seam.
+  // Cuts a piece into units that can be handed on: 16 rows, or all of an α or of a low-rank part.
+  // Units that lie across two pieces wait at the seam.
   Status take_piece(const ReadPiece& piece, const uint8_t* data) {
     const SafetensorsEntry& e = entry(piece.tensor);
     const TensorPlace& place = places_[static_cast<size_t>(piece.tensor)];
@@ -164,12 +165,13 @@ class Reader {
       aligned.assign(data, data + piece.bytes);
       data = aligned.data();
     }
-    if (place.role != TensorRole::kSign) RETURN_IF_ERROR(check_finite(piece, data));
+    if (is_float(e.dtype)) RETURN_IF_ERROR(check_finite(piece, data));
     if (options_.table == nullptr) return {};
 
     int64_t row_bytes = static_cast<int64_t>(element);
     if (e.shape.rank() == 2) row_bytes *= e.shape[1];
-    const int64_t unit = place.role == TensorRole::kAlpha ? e.bytes : kSinkRows * row_bytes;
+    const bool whole = place.role == TensorRole::kAlpha || place.role == TensorRole::kLowRank;
+    const int64_t unit = whole ? e.bytes : kSinkRows * row_bytes;
     const int64_t begin = piece.begin, end = piece.begin + piece.bytes;
     // The first unit that begins in this piece, and the end of the last that ends in it.
     const int64_t first = std::min(end, (begin + unit - 1) / unit * unit);
@@ -200,6 +202,7 @@ class Reader {
     const TensorPlace& place = places_[static_cast<size_t>(tensor)];
     if (place.role == TensorRole::kSign)
       RETURN_IF_ERROR(check_padding(name(tensor), place, first, count, data));
+    if (place.role == TensorRole::kLowRank) return take_low_rank(tensor, place.weight, data);
     if (options_.sink == nullptr) return {};
     if (place.role == TensorRole::kSign)
       return options_.sink->sign_rows(place.weight, place.level, first, count, data);
@@ -207,6 +210,16 @@ class Reader {
       return options_.sink->alpha(place.weight, place.level, count,
                                   reinterpret_cast<const float*>(data));
     return options_.sink->dense_rows(place.weight, first, count, entry(tensor).dtype, data);
+  }
+
+  Status take_low_rank(int32_t tensor, const std::string& weight, const uint8_t* data) {
+    const WeightTable::Place& at = options_.table->by_name.at(weight);
+    const WeightSpec& spec = options_.table->specs[static_cast<size_t>(at.weight)];
+    const auto factors = unpack_low_rank(data, entry(tensor).shape[0], spec.columns,
+                                         spec.parts[static_cast<size_t>(at.part)].rows);
+    if (!factors.ok())
+      return factors.status().in(fmt::format("{}: tensor '{}'", delta_.path(), name(tensor)));
+    return options_.sink == nullptr ? Status() : options_.sink->low_rank(weight, *factors);
   }
 
   Status check_finite(const ReadPiece& piece, const uint8_t* data) const {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 
+#include "delta/adapter_factors.h"
 #include "delta/delta_file.h"
 #include "io/rate_limit.h"
 #include "model/loader.h"
@@ -26,6 +27,7 @@ class DeltaSink {
                            const uint8_t* bits) = 0;
   // alpha [count]: 1, or one a row
   virtual Status alpha(const std::string& weight, int level, int64_t count, const float* alpha) = 0;
+  virtual Status low_rank(const std::string& weight, const AdapterFactors& factors) = 0;
   // values [count, columns] of a float type, as stored
   virtual Status dense_rows(const std::string& weight, int64_t first, int64_t count, DType type,
                             const void* values) = 0;

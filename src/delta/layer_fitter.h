@@ -19,7 +19,8 @@ struct FittedLevel {
 
 struct FittedMatrix {
   std::vector<FittedLevel> levels;
-  int64_t zeros = 0;                                              // of Δ
+  std::vector<uint8_t> low_rank;  // as in the file (delta/low_rank_part.h); empty: none
+  int64_t zeros = 0;              // of Δ
   double delta_squares = 0, base_squares = 0, error_squares = 0;  // of Δ, W and Δ − Δ̂
 };
 
@@ -27,8 +28,10 @@ class LayerFitter {
  public:
   virtual ~LayerFitter() = default;
 
-  // Levels that the matrix will get; 0: it is left out.
+  // Levels that the matrix will get; 0: none.
   virtual int levels(const std::string& weight) const = 0;
+  // Of the low-rank part that it will get; 0: none.
+  virtual int64_t low_rank(const std::string& weight) const = 0;
   // The matrices of one layer that the fine-tune changes and that get levels, by weight name.
   // Layers come in order, each once.
   virtual Result<std::map<std::string, FittedMatrix>> fit_layer(int64_t layer) = 0;

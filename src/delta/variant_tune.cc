@@ -1,4 +1,5 @@
-// A variant file as a Tune: Δ = Σ α·sign for its matrices, and the tensors that it carries whole.
+// A variant file as a Tune: Δ = Σ α·sign + B·A for its matrices, and the tensors that it carries
+// whole.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include "delta/delta_file.h"
 #include "delta/delta_reader.h"
 #include "delta/float_codec.h"
+#include "delta/low_rank_part.h"
 #include "delta/sign_rows.h"
 #include "delta/tune.h"
 #include "delta/variant_path.h"
@@ -36,6 +38,14 @@ class VariantTune : public Tune {
         RETURN_IF_ERROR(delta_.file().read(level.alpha, 0, level.alpha.bytes, alpha.data()));
       }
     }
+    for (const auto& [name, entry] : delta_.low_rank()) {
+      const Shape& shape = base.tensors().at(name).shape;
+      tensors_[name] = {shape, true, DType::kBF16};
+      std::vector<uint8_t> rows(static_cast<size_t>(entry.bytes));
+      RETURN_IF_ERROR(delta_.file().read(entry, 0, entry.bytes, rows.data()));
+      ASSIGN_OR_RETURN(factors_[name],
+                       unpack_low_rank(rows.data(), entry.shape[0], shape[1], shape[0]));
+    }
     for (const auto& [name, entry] : delta_.dense())
       tensors_[name] = {entry.shape, false, entry.dtype};
     const HeadSource head = delta_.head_source(base.config().tied_head);
@@ -57,10 +67,13 @@ class VariantTune : public Tune {
   Status delta_rows(const std::string& name, int64_t first, int64_t count, const uint16_t*,
                     double* delta) const override {
     const int64_t columns = tensors_.at(name).shape[1], row_bytes = (columns + 7) / 8;
+    std::fill(delta, delta + count * columns, 0.0);
+    if (const auto factors = factors_.find(name); factors != factors_.end())
+      add_low_rank(factors->second, first, count, 1, delta);
+    if (delta_.matrices().count(name) == 0) return {};
     const std::vector<DeltaFile::Level>& levels = delta_.matrices().at(name);
     const std::vector<std::vector<float>>& alphas = alphas_.at(name);
     std::vector<uint8_t> bits(static_cast<size_t>(count * row_bytes));
-    std::fill(delta, delta + count * columns, 0.0);
     for (size_t level = 0; level < levels.size(); ++level) {
       RETURN_IF_ERROR(delta_.file().read(levels[level].sign, first * row_bytes,
                                          static_cast<int64_t>(bits.size()), bits.data()));
@@ -88,6 +101,7 @@ class VariantTune : public Tune {
   const DeltaFile delta_;
   std::map<std::string, TunedTensor> tensors_;
   std::map<std::string, std::vector<std::vector<float>>> alphas_;  // of each level: [d_out] or [1]
+  std::map<std::string, AdapterFactors> factors_;
   bool tied_head_ = false;
 };
 

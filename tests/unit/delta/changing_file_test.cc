@@ -46,6 +46,10 @@ class Collector : public DeltaSink {
   Status alpha(const std::string& weight, int level, int64_t count, const float* alpha) override {
     return put(alpha_name(weight, level), 0, count, alpha);
   }
+  Status low_rank(const std::string& weight, const AdapterFactors&) override {
+    ADD_FAILURE() << weight;
+    return {};
+  }
   Status dense_rows(const std::string& weight, int64_t first, int64_t count, DType type,
                     const void* values) override {
     EXPECT_EQ(type, DType::kBF16);

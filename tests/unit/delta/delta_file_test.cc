@@ -9,7 +9,9 @@
 #include <cstring>
 #include <functional>
 
+#include "backend/backend.h"
 #include "delta/delta_reader.h"
+#include "delta/low_rank_part.h"
 #include "model/checkpoint.h"
 #include "raw_file.h"
 #include "tests/support/temp_folder.h"
@@ -92,6 +94,9 @@ TEST_F(VariantFileTest, NamesOfTensors) {
   EXPECT_EQ(dense.role, TensorRole::kDense);
   EXPECT_EQ(dense.weight, "a.b.weight");
   EXPECT_EQ(odd.role, TensorRole::kDense);
+  const TensorPlace factors = place_of_tensor(low_rank_name("a.b.weight"));
+  EXPECT_EQ(factors.role, TensorRole::kLowRank);
+  EXPECT_EQ(factors.weight, "a.b.weight");
   EXPECT_EQ(sign_name("a.b.weight", 0), "a.b.sign");
   EXPECT_EQ(alpha_name("a.b.weight", 2), "a.b.alpha.2");
 }
@@ -197,6 +202,40 @@ TEST_F(VariantFileTest, TypesAndShapes) {
                  }
                }),
                q + ".sign", "expected [72, 9] for this base");
+}
+
+TEST_F(VariantFileTest, LowRankParts) {
+  const std::string part = std::string(kQ) + ".low_rank";
+  const auto with = [&](const std::string& name, DType type, int64_t rank, int64_t more_bytes,
+                        float scale) {
+    return changed([&](RawFile* raw) {
+      const Shape signs = at(raw, std::string(kQ) + ".sign").shape;
+      const auto base = std::move(*Checkpoint::open(golden("models/awkward")));
+      const int64_t columns = base->config().hidden;
+      RawTensor tensor{type, {rank, low_rank_row_bytes(columns, signs[0]) + more_bytes}, ""};
+      tensor.bytes.assign(static_cast<size_t>(tensor.shape.count()), '\2');
+      for (int64_t k = 0; k < rank; ++k)
+        for (const int64_t i : {0, 4})
+          tensor.bytes.replace(static_cast<size_t>(k * tensor.shape[1] + i), sizeof scale,
+                               reinterpret_cast<const char*>(&scale), sizeof scale);
+      raw->tensors[name] = tensor;
+    });
+  };
+  const Status good = with(part, DType::kU8, 3, 0, 0.5f);
+  EXPECT_TRUE(good.ok()) << good.message();
+  expect_error(with(part, DType::kU8, 3, 1, 0.5f), part, "expected [3, ");
+  expect_error(with(part, DType::kU8, kMaxLowRank + 1, 0, 0.5f), part, "rank 1 to 1024");
+  expect_error(with(part, DType::kU8, 3, 0, -0.5f), part, "rank vector 0");
+  expect_error(with(part, DType::kU8, 3, 0, 3e38f), part, "bf16");
+  expect_error(with("lm_head.low_rank", DType::kU8, 3, 0, 0.5f), "lm_head.weight",
+               "both a low-rank part and a dense");
+  const Status head = changed([](RawFile* raw) {
+    raw->tensors.erase("lm_head.weight");
+    raw->tensors["lm_head.low_rank"] = {DType::kU8, {1, 20}, std::string(20, '\0')};
+  });
+  expect_error(head, "lm_head.low_rank", "inside the blocks");
+  expect_error(with("model.layers.9.mlp.up_proj.low_rank", DType::kU8, 3, 0, 0.5f), "layers.9",
+               "no matrix");
 }
 
 TEST_F(VariantFileTest, TensorsThatTheBaseLacks) {

@@ -1,0 +1,38 @@
+#include "calibrate/low_rank_fit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "merge/svd.h"
+
+namespace deltad {
+
+// Of W = [ΔXᵀ, √λ·Δ] the leading left singular vectors U are the best basis of the outputs: what
+// BA = U·UᵀΔ leaves, ‖W − UUᵀW‖², is the least that this rank can.
+Result<LowRankFit> fit_low_rank(const Matrix& x, const Matrix& delta, int64_t rank,
+                                double damping) {
+  const int64_t tokens = x.rows, columns = delta.columns;
+  const double energy = squares(x) / static_cast<double>(columns);
+  // Where X says nothing, Δ itself counts.
+  const auto root = static_cast<float>(energy > 0 ? std::sqrt(damping * energy) : 1.0);
+  LowRankFit fit;
+  Matrix weighted(delta.rows, tokens + columns);
+  {
+    const Matrix output = multiply(delta, As::kIs, x, As::kTransposed);
+    fit.energy = squares(output);
+    for (int64_t r = 0; r < delta.rows; ++r) {
+      float* row = weighted.row(r);
+      std::copy_n(output.row(r), tokens, row);
+      for (int64_t c = 0; c < columns; ++c) row[tokens + c] = root * delta.at(r, c);
+    }
+  }
+  ASSIGN_OR_RETURN(Svd svd, randomized_svd(weighted, rank, {}));
+  weighted = {};
+  Matrix a = multiply(svd.u, As::kTransposed, delta, As::kIs);
+  fit.factors = {rank, columns, delta.rows, 1, std::move(a.values), std::move(svd.u.values)};
+  return fit;
+}
+
+}  // namespace deltad
