@@ -28,9 +28,11 @@ TEST_F(CudaMemory, IsAccountedToTheByte) {
   ASSERT_TRUE(life.prompt(2, 1, true).ok());
   ASSERT_TRUE(life.generate(3, 2).ok());
   expect_accounted(life, "after steps with two variants");
+  ASSERT_TRUE(life.sample(5).ok());
+  expect_accounted(life, "after a step whose tokens the device chose");
   life.leave(0);
   life.leave(1);
-  ASSERT_TRUE(life.generate(5, 1).ok());
+  ASSERT_TRUE(life.generate(6, 1).ok());
   expect_accounted(life, "without variants");
 }
 
