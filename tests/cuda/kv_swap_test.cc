@@ -1,8 +1,7 @@
 // The engine on the CUDA backend, on an emulated GPU, where sequences are preempted.
-#include "engine/engine.h"
-
 #include <vector>
 
+#include "engine/engine.h"
 #include "tests/cuda/emulated_world.h"
 #include "tests/unit/engine/recorder.h"
 
