@@ -1,8 +1,7 @@
 // The engine on the CUDA backend, on an emulated GPU, where sequences are preempted.
-#include "engine/engine.h"
-
 #include <vector>
 
+#include "engine/engine.h"
 #include "tests/cuda/emulated_world.h"
 #include "tests/unit/engine/recorder.h"
 
@@ -19,7 +18,7 @@ class CudaKvSwapping : public EmulatedGpuTest {
     EXPECT_TRUE(engine.ok()) << engine.status().message();
     for (int32_t i = 0; engine.ok() && i < 2; ++i) {
       records.push_back(std::make_shared<Record>());
-      EXPECT_TRUE((*engine)->submit(make_request(numbers(12, i), 10, records.back())).ok());
+      EXPECT_TRUE((*engine)->submit(make_request(numbers(12, i), 6, records.back())).ok());
     }
     if (!engine.ok()) return {};
     (*engine)->shutdown(TimePoint::max());

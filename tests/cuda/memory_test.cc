@@ -31,9 +31,11 @@ TEST_F(CudaMemory, IsAccountedToTheByte) {
   const auto& ops = static_cast<const CudaOps&>(life.backend()->ops());
   EXPECT_GT(ops.replayed_steps(), 0);
   expect_accounted(life, "after steps with two variants, some of them graphs");
+  ASSERT_TRUE(life.sample(6).ok());
+  expect_accounted(life, "after a step whose tokens the device chose");
   life.leave(0);
   life.leave(1);
-  ASSERT_TRUE(life.generate(5, 1).ok());
+  ASSERT_TRUE(life.generate(7, 1).ok());
   expect_accounted(life, "without variants");
 }
 

@@ -1,5 +1,4 @@
-// Host memory for the fake model's KV blocks. What a copy to the host leaves on the device is
-// overwritten, as whoever gets the block next may write to it at once.
+// Host memory for the fake model's KV blocks.
 #pragma once
 
 #include <cstring>
@@ -13,10 +12,7 @@ namespace deltad::testing {
 class FakeSwap final : public KvSwap {
  public:
   Status to_host(std::span<const KvBlockCopy> copies) override {
-    for (const KvBlockCopy& c : copies) {
-      std::memcpy(host(c), device(c), size());
-      std::memset(device(c), 0x5a, size());
-    }
+    for (const KvBlockCopy& c : copies) std::memcpy(host(c), device(c), size());
     blocks_out += static_cast<int64_t>(copies.size());
     return failure_out;
   }
