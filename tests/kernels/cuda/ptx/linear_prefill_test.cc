@@ -132,10 +132,12 @@ class LinearPrefillPtxSites
     std::vector<std::vector<float>> right;  // of each batch
     std::vector<ptx::Outcome> reached(batches.size());
     ptx::expect_mutations_caught(
-        file->module(), mutated_, at_least,
-        [&](const ptx::Options& options, ptx::Outcome& o) {
+        file->module(), mutated_, at_least, [&](const ptx::Options& options, ptx::Outcome& o) {
           options_ = options;
           o = {};
+          // What no run can notice would be looked for in all of them.
+          if (options.mutation && not_seen_here(options.mutation->text))
+            return std::string("exempt");
           std::string wrong;
           for (size_t i = 0; i < batches.size() && wrong.empty(); ++i) {
             // Batches take long: only those to which the mutation can matter, until one shows it.
@@ -150,11 +152,13 @@ class LinearPrefillPtxSites
             if (wrong.empty() && run.out != right[i]) wrong = "other bits";
           }
           return wrong;
-        },
-        &not_seen_here);
+        });
   }
 };
 
+std::string sites_name(const testing::TestParamInfo<LinearPrefillPtxSites::ParamType>& info) {
+  return std::get<0>(info.param) + ("_" + std::get<1>(info.param));
+}
 std::vector<std::string> names(std::span<const LinearPrefillKernel> kernels) {
   std::vector<std::string> all;
   for (const LinearPrefillKernel& kernel : kernels) all.emplace_back(kernel.name);
@@ -162,13 +166,16 @@ std::vector<std::string> names(std::span<const LinearPrefillKernel> kernels) {
 }
 INSTANTIATE_TEST_SUITE_P(Hopper, LinearPrefillPtxSites,
                          testing::Combine(testing::Values("sm_90a"),
-                                          testing::ValuesIn(names(kLinearPrefillHopperKernels))));
+                                          testing::ValuesIn(names(kLinearPrefillHopperKernels))),
+                         sites_name);
 INSTANTIATE_TEST_SUITE_P(Ampere, LinearPrefillPtxSites,
                          testing::Combine(testing::Values("sm_80"),
-                                          testing::ValuesIn(names(kLinearPrefillKernels))));
+                                          testing::ValuesIn(names(kLinearPrefillKernels))),
+                         sites_name);
 INSTANTIATE_TEST_SUITE_P(Blackwell, LinearPrefillPtxSites,
                          testing::Combine(testing::Values("sm_100"),
-                                          testing::Values(kLinearPrefillKernels[1].name)));
+                                          testing::Values(kLinearPrefillKernels[1].name)),
+                         sites_name);
 
 TEST_P(LinearPrefillPtxSites, Matter) {
   std::vector<LinearPrefillKernel> all(std::begin(kLinearPrefillKernels),
@@ -183,7 +190,8 @@ TEST_P(LinearPrefillPtxSites, Matter) {
 class PrefillRowsPtxSites : public LinearPrefillPtxSites {};
 INSTANTIATE_TEST_SUITE_P(Architecture, PrefillRowsPtxSites,
                          testing::Combine(testing::ValuesIn(ptx::kArchitectures),
-                                          testing::Values(kPrefillRowsKernel)));
+                                          testing::Values(kPrefillRowsKernel)),
+                         sites_name);
 TEST_P(PrefillRowsPtxSites, Matter) { expect_mutations_caught(kLinearPrefillKernels[0], 3); }
 
 }  // namespace
