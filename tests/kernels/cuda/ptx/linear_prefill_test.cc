@@ -134,11 +134,13 @@ class LinearPrefillPtxSites
     std::vector<std::vector<float>> right;  // of each batch
     std::vector<ptx::Outcome> reached(batches.size());
     ptx::expect_mutations_caught(
-        file->module(), mutated_, at_least, [&](const ptx::Options& options, ptx::Outcome& o) {
+        file->module(), mutated_, at_least,
+        [&](const ptx::Options& options, ptx::Outcome& o) {
           options_ = options;
           o = {};
           // What no run can notice would be looked for in all of them.
-          if (options.mutation && not_seen_here(options.mutation->text)) return std::string("exempt");
+          if (options.mutation && not_seen_here(options.mutation->text))
+            return std::string("exempt");
           std::string wrong;
           for (size_t i = 0; i < batches.size() && wrong.empty(); ++i) {
             // Batches take long: only those to which the mutation can matter, until one shows it.
