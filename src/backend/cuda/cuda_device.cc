@@ -117,8 +117,10 @@ CudaDevice::~CudaDevice() {
 
 void CudaDevice::wait_for_all() {
   MutexLock lock(opened_mutex);
+  std::vector<cudaStream_t> streams;
   for (const CudaDevice* device : opened)
-    for (cudaStream_t stream : {device->load_, device->compute_}) cudaStreamSynchronize(stream);
+    streams.insert(streams.end(), {device->load_, device->compute_});
+  for (cudaStream_t stream : streams) cudaStreamSynchronize(stream);
 }
 
 Status CudaDevice::use() {

@@ -44,25 +44,25 @@ cudaError_t hand_over(Gpu& gpu, CUstream_st& stream, Work work, std::vector<Oper
     work.run = [error](Gpu& g, Operation& o) { g.fail(o.work->device, error); };
   }
   work.hangs = gpu.next_work_hangs;
-  const bool misplaced = is_misplaced(gpu, work);
-  CUstream_st& stray = *gpu.devices[static_cast<size_t>(stream.device)].stray;
+  // At once, also where its own stream is captured.
+  if (is_misplaced(gpu, work)) {
+    CUstream_st& stray = *gpu.devices[static_cast<size_t>(stream.device)].stray;
+    std::vector<OperationPtr> before;
+    if (stray.last) before.push_back(stray.last);
+    work.stream = "a stream that is not its own";
+    stray.last = gpu.schedule.add(std::make_shared<const Work>(std::move(work)), stray.timeline,
+                                  std::move(before));
+    if (operation != nullptr) *operation = stray.last;
+    return cudaSuccess;
+  }
   if (stream.capture) {
     Capture& capture = *stream.capture;
     if (capture.invalid) return cudaErrorStreamCaptureInvalidated;
     const size_t branch =
-        capture.branches.try_emplace(misplaced ? &stray : &stream, capture.branches.size())
-            .first->second;
-    capture.nodes.push_back({std::make_shared<const Work>(std::move(work)),
-                             misplaced ? std::vector<size_t>{} : stream.captured, branch});
-    if (!misplaced) stream.captured = {capture.nodes.size() - 1};
-    return cudaSuccess;
-  }
-  if (misplaced) {
-    work.stream = "a stream that is not its own";
-    stray.last =
-        gpu.schedule.add(std::make_shared<const Work>(std::move(work)), stray.timeline,
-                         stray.last ? std::vector{stray.last} : std::vector<OperationPtr>{});
-    if (operation != nullptr) *operation = stray.last;
+        capture.branches.try_emplace(&stream, capture.branches.size()).first->second;
+    capture.nodes.push_back(
+        {std::make_shared<const Work>(std::move(work)), stream.captured, branch});
+    stream.captured = {capture.nodes.size() - 1};
     return cudaSuccess;
   }
   std::vector<OperationPtr> after;
