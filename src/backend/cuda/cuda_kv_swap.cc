@@ -23,7 +23,7 @@ Result<std::unique_ptr<CudaKvSwap>> CudaKvSwap::make(CudaDevice& device, const K
 CudaKvSwap::~CudaKvSwap() {
   (void)device_.use();
   if (stream_ != nullptr) {
-    cudaStreamSynchronize(stream_);
+    if (cudaStreamSynchronize(stream_) != cudaSuccess) cudaDeviceSynchronize();
     cudaStreamDestroy(stream_);
   }
   if (copied_ != nullptr) cudaEventDestroy(copied_);
