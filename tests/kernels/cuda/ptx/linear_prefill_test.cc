@@ -136,7 +136,8 @@ class LinearPrefillPtxSites
           options_ = options;
           o = {};
           // What no run can notice would be looked for in all of them.
-          if (options.mutation && not_seen_here(options.mutation->text)) return std::string("exempt");
+          if (options.mutation && not_seen_here(options.mutation->text))
+            return std::string("exempt");
           std::string wrong;
           for (size_t i = 0; i < batches.size() && wrong.empty(); ++i) {
             // Batches take long: only those to which the mutation can matter, until one shows it.
