@@ -226,7 +226,7 @@ TEST(CalibratedFitter, NoErrorOnTheCalibrationTextIsLargerThanThatOfTheMeans) {
   few.held = {text.held[0]};
   const std::string fitted = folder.file("a.delta.safetensors"),
                     means = folder.file("b.delta.safetensors");
-  for (const CalibrationSet* set : {&text, &std::as_const(few)}) {
+  for (const CalibrationSet* set : {&text, &few}) {
     const std::vector<double> whole = output_errors(*base, *tune, *set, "");
     for (const bool row : {true, false})
       for (const int effort : {0, 1}) {
