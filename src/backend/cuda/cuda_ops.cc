@@ -112,8 +112,8 @@ Result<TensorView> CudaOps::end_step(TensorView result) {
 }
 
 void CudaOps::count_bytes() {
-  size_t bytes = slots_.bytes() + rows_.device_bytes() + program_.device_bytes() +
-                 sampling_.device_bytes();
+  size_t bytes =
+      slots_.bytes() + rows_.device_bytes() + program_.device_bytes() + sampling_.device_bytes();
   for (const DeviceMemory* memory :
        {&scratch_.planes, &scratch_.plane_scale, &scratch_.plane_sum, &scratch_.base_parts,
         &scratch_.sign_parts, &scratch_.arrivals, &scratch_.low_rank, &scratch_.gate,
