@@ -1,9 +1,12 @@
-// The GGUF files of tests/golden/gguf by the type of their values. The one of fp32 is made here
-// from that of bf16, whose values it has: twice the size would be too much to keep.
+// The GGUF files of tests/golden/gguf by the type of their values. Those of fp32 and fp16 are made
+// here from that of bf16, whose values they have (fp16 rounds the smallest): they are too large to
+// keep.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <map>
 #include <string>
 #include <type_traits>
 #include <variant>
@@ -11,6 +14,7 @@
 
 #include "io/gguf.h"
 #include "tests/support/gguf_writer.h"
+#include "tests/support/ptx/minifloat.h"
 #include "tests/support/temp_folder.h"
 
 namespace deltad::testing {
@@ -34,12 +38,24 @@ inline void write_metadata(GgufWriter& out, const std::string& key, const GgufVa
   }
 }
 
+inline std::string as_f16(const std::string& f32) {
+  std::string f16;
+  for (size_t at = 0; at < f32.size(); at += sizeof(float)) {
+    float value = 0;
+    std::memcpy(&value, f32.data() + at, sizeof value);
+    f16 += GgufWriter::number(static_cast<uint16_t>(ptx::to_f16(double{value})));
+  }
+  return f16;
+}
+
 // type: "f32", "f16", "bf16", "q8_0", "q4_0" or "q4_1".
 inline std::string golden_gguf(const std::string& type) {
   const std::string folder = std::string(DELTAD_GOLDEN) + "/gguf/llama-";
-  if (type != "f32") return folder + type + ".gguf";
+  if (type != "f32" && type != "f16") return folder + type + ".gguf";
   static const TempFolder made;
-  if (made.count() > 0) return made.file("llama-f32.gguf");
+  static std::map<std::string, std::string> paths;
+  std::string& path = paths[type];
+  if (!path.empty()) return path;
   const auto source = GgufFile::open(folder + "bf16.gguf");
   EXPECT_TRUE(source.ok()) << source.status().message();
   GgufWriter out;
@@ -49,9 +65,12 @@ inline std::string golden_gguf(const std::string& type) {
     const Status read =
         (*source)->read_rows_f32(tensor, 0, tensor.rows(), reinterpret_cast<float*>(data.data()));
     EXPECT_TRUE(read.ok()) << read.message();
-    out.tensor(name, {tensor.shape.rbegin(), tensor.shape.rend()}, 0, data);
+    // Norms stay as they are.
+    const bool narrow = type == "f16" && tensor.type == static_cast<uint32_t>(GgufType::kBF16);
+    if (narrow) data = as_f16(data);
+    out.tensor(name, {tensor.shape.rbegin(), tensor.shape.rend()}, narrow ? 1 : 0, data);
   }
-  return made.write("llama-f32.gguf", out.bytes());
+  return path = made.write("llama-" + type + ".gguf", out.bytes());
 }
 
 }  // namespace deltad::testing

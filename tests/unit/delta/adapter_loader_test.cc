@@ -154,7 +154,7 @@ TEST_F(AdapterLoaderTest, FoldersThatAreIncomplete) {
   EXPECT_EQ(variant_name_of("a/plain.gguf"), "plain");
   EXPECT_EQ(*tune_form(folder_.path()), TuneForm::kAdapter);
   EXPECT_EQ(*tune_form(golden("lora/plain.gguf")), TuneForm::kAdapter);
-  EXPECT_EQ(*tune_form(golden("gguf/llama-f16.gguf")), TuneForm::kModel);
+  EXPECT_EQ(*tune_form(golden("gguf/llama-q8_0.gguf")), TuneForm::kModel);
   EXPECT_EQ(*tune_form(golden("models/llama")), TuneForm::kModel);
   EXPECT_EQ(*tune_form(golden("variants/llama/llama-row-1.delta.safetensors")), TuneForm::kVariant);
   EXPECT_EQ(tune_form(golden("lora/none.gguf")).status().code(), Code::kNotFound);

@@ -57,7 +57,7 @@ INSTANTIATE_TEST_SUITE_P(Forms, LoadedModel,
                                            std::pair("models/awkward", 3),
                                            std::pair("models/llama_f16", 4),
                                            std::pair("gguf/llama-q4_1.gguf", 2),
-                                           std::pair("gguf/llama-f16.gguf", 0)));
+                                           std::pair("gguf/llama-bf16.gguf", 0)));
 
 // A one-layer model whose tensors a test may spoil; the embedding is larger than one block of
 // staging.
