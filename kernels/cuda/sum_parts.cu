@@ -15,8 +15,8 @@ DELTAD_DEVICE float4 add(float4 a, float4 b) {
 }  // namespace
 
 extern "C" __global__ void __launch_bounds__(kSumPartsThreads) deltad_sum_parts(SumPartsParams p) {
-  const auto quad = static_cast<int32_t>(blockIdx.x * kSumPartsThreads + threadIdx.x);
-  const auto row = static_cast<int64_t>(blockIdx.y);
+  const auto quad = static_cast<int32_t>(blockIdx.y * kSumPartsThreads + threadIdx.x);
+  const auto row = static_cast<int64_t>(blockIdx.x);
   wait_for_previous_kernel();
   let_next_kernel_start();
   if (!in_bounds(quad < p.columns / 4)) return;

@@ -26,7 +26,8 @@ constexpr char kSumPartsKernel[] = "deltad_sum_parts";
 
 inline Launch sum_parts_launch(const SumPartsParams& p) {
   const auto quads = static_cast<uint32_t>(p.columns / 4);
-  return {{(quads + kSumPartsThreads - 1) / kSumPartsThreads, static_cast<uint32_t>(p.rows)},
+  // Rows are the grid's first dimension: the others end at 65535.
+  return {{static_cast<uint32_t>(p.rows), (quads + kSumPartsThreads - 1) / kSumPartsThreads},
           {kSumPartsThreads},
           0};
 }

@@ -32,8 +32,10 @@ class GpuLife {
     RETURN_IF_ERROR(enter(1, kTwoLevels));
     RETURN_IF_ERROR(prompt(15, 2, true));
     RETURN_IF_ERROR(sample(17));
-    RETURN_IF_ERROR(prompt(18, 1, false));  // nobody waits for it
+    // Nobody waits for these, nor for the copy between them.
+    RETURN_IF_ERROR(prompt(18, 1, false));
     RETURN_IF_ERROR(swap_->to_host(std::vector<KvBlockCopy>{{6, 0}}));
+    RETURN_IF_ERROR(prompt(19, 1, false));
     return logits_;
   }
   // What the device is said to hold.

@@ -47,6 +47,16 @@ TEST_F(CudaKvSwapping, TokensAreThoseOfARunWithoutPreemption) {
   EXPECT_GT(stats.swapped_out, 0u);
   EXPECT_EQ(stats.swapped_in, stats.preemptions);
   EXPECT_EQ(swapped, expected);
+  // A cache whose layers are farther apart than a device copies in one go.
+  base->reset();
+  emulated_gpu::Options few;
+  few.most_pitch = 1 << 10;
+  emulated_gpu::reset(few);
+  base = load_on_cuda("llama");
+  ASSERT_TRUE(base.ok()) << base.status().message();
+  EXPECT_EQ(run(**base, options, &stats), expected);
+  EXPECT_GT(stats.swapped_out, 0u);
+  EXPECT_EQ(stats.swapped_in, stats.preemptions);
   options.kv_host_bytes = 0;
   const auto computed_again = run(**base, options, &stats);
   EXPECT_GT(stats.preemptions, 0u);

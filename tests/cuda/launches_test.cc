@@ -53,7 +53,7 @@ TEST_F(CudaLaunches, OfRowsOfTheBaseAreThoseOfABackendWithoutVariants) {
   life.batch_variants(false);
   EXPECT_EQ(of([&] { return some_steps(life); }), alone);
   life.batch_variants(true);
-  const Launches with = of([&] { return life.prompt(6, 2, true); });
+  const Launches with = of([&] { return life.generate(6, 1); });
   EXPECT_GT(count(with, "deltad_sign_planes "), 0);
   EXPECT_GT(count(with, "deltad_low_rank_shrink "), 0);
   life.batch_variants(false);
@@ -68,8 +68,16 @@ TEST_F(CudaLaunches, OfSignsAreThoseOfTheWeightsThatHaveThem) {
   GpuLife life;
   ASSERT_TRUE(life.begin().ok());
   ASSERT_TRUE(life.enter(0, kOneLevel).ok());
-  const Launches launches = of([&] { return life.prompt(0, 2, true); });
   const int64_t layers = life.config().layers;
+  const Launches prompts = of([&] { return life.prompt(0, 2, true); });
+  EXPECT_EQ(std::count_if(prompts.begin(), prompts.end(),
+                          [](const std::string& l) {
+                            return l.starts_with("deltad_linear_prefill") &&
+                                   l.find("_signs1 ") != std::string::npos;
+                          }),
+            4 * layers);
+  EXPECT_EQ(count(prompts, "deltad_sign_planes "), 0);
+  const Launches launches = of([&] { return life.generate(2, 1); });
   EXPECT_EQ(count(launches, "deltad_sign_planes "), 4 * layers);
   EXPECT_EQ(count(launches, "deltad_linear_r16_signs1 "), 4 * layers);
   EXPECT_EQ(count(launches, "deltad_linear_r16 "), 1);

@@ -29,6 +29,7 @@ class CudaDevice {
   ~CudaDevice();
   CudaDevice(const CudaDevice&) = delete;
 
+  int ordinal() const { return ordinal_; }
   // Makes it the calling thread's device.
   Status use();
   // Ok, or what failed and what for. An error that stays (the context is lost) makes the device

@@ -10,6 +10,9 @@ Result<std::unique_ptr<CudaKvSwap>> CudaKvSwap::make(CudaDevice& device, const K
       made->host_,
       PinnedMemory::make(device, static_cast<size_t>(host_blocks * layers * kv.block_bytes),
                          "KV blocks of preempted sequences"));
+  RETURN_IF_ERROR(CUDA_STATUS(
+      device, cudaDeviceGetAttribute(&made->most_pitch_, cudaDevAttrMaxPitch, device.ordinal()),
+      "looking at a GPU"));
   RETURN_IF_ERROR(
       CUDA_STATUS(device, cudaStreamCreateWithPriority(&made->stream_, cudaStreamNonBlocking, 0),
                   "making the stream of preempted sequences"));
@@ -41,15 +44,26 @@ Status CudaKvSwap::order(std::span<const KvBlockCopy> copies, cudaMemcpyKind kin
   RETURN_IF_ERROR(device_.order_after_steps(stream_));
   const auto bytes = static_cast<size_t>(kv_.block_bytes), layers = static_cast<size_t>(layers_);
   const size_t pitch = static_cast<size_t>(kv_.blocks) * bytes;  // from layer to layer
+  // A device takes pitches up to some 2 GiB: of a larger cache, layers are copied one by one.
+  const bool at_once = pitch <= static_cast<size_t>(most_pitch_);
   for (const KvBlockCopy& c : copies) {
     char* block = static_cast<char*>(kv_.data) + c.block * kv_.block_bytes;
     char* host = static_cast<char*>(host_.data()) + c.host_block * layers_ * kv_.block_bytes;
     const bool out = kind == cudaMemcpyDeviceToHost;
-    RETURN_IF_ERROR(
-        CUDA_STATUS(device_,
-                    cudaMemcpy2DAsync(out ? host : block, out ? bytes : pitch, out ? block : host,
-                                      out ? pitch : bytes, bytes, layers, kind, stream_),
-                    kPurpose));
+    if (at_once)
+      RETURN_IF_ERROR(
+          CUDA_STATUS(device_,
+                      cudaMemcpy2DAsync(out ? host : block, out ? bytes : pitch, out ? block : host,
+                                        out ? pitch : bytes, bytes, layers, kind, stream_),
+                      kPurpose));
+    for (size_t layer = at_once ? layers : 0; layer < layers; ++layer) {
+      char* on_device = block + layer * pitch;
+      char* on_host = host + layer * bytes;
+      RETURN_IF_ERROR(CUDA_STATUS(device_,
+                                  cudaMemcpyAsync(out ? on_host : on_device,
+                                                  out ? on_device : on_host, bytes, kind, stream_),
+                                  kPurpose));
+    }
   }
   RETURN_IF_ERROR(CUDA_STATUS(device_, cudaEventRecord(copied_, stream_), kPurpose));
   return CUDA_STATUS(device_, cudaStreamWaitEvent(device_.compute(), copied_, 0), kPurpose);

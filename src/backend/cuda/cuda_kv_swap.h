@@ -32,7 +32,8 @@ class CudaKvSwap final : public KvSwap {
   CudaDevice& device_;
   const KvView kv_;
   const int64_t layers_;
-  PinnedMemory host_;  // [host blocks][layers] block_bytes
+  int most_pitch_ = 0;  // of the device
+  PinnedMemory host_;   // [host blocks][layers] block_bytes
   cudaStream_t stream_ = nullptr;
   cudaEvent_t copied_ = nullptr;
 };

@@ -126,14 +126,15 @@ TEST_P(LinearDecodePtxSites, Matter) {
     slots = {-1, full_slots[0], middle.add_variant(levels - 1, 2e-3), full_slots[1]};
     gated_slots = {-1, gated.add_variant(levels, 1e-3)};
   }
-  const int32_t part = block_rows - 3;
+  const int32_t part = block_rows - 3, more = block_rows + 3;
   std::vector<Batch> batches = {
       // Each row a group of its own, so that each row's code is reached; then with a base.
       {&middle, middle.random_rows(block_rows), single_rows(block_rows, full_slots), {}},
       {&middle, middle.random_rows(part), single_rows(part, slots), {.splits = 2}},
+      // Few rows in a block of their own.
       {&gated,
-       gated.random_rows(part),
-       {{0, part, gated_slots.back()}},
+       gated.random_rows(more),
+       {{0, more, gated_slots.back()}},
        {.epilogue = LinearEpilogue::kSiluGate}},
   };
   // Weights of their own, one larger than the base, in as many tiles of rows as may be.

@@ -156,6 +156,8 @@ cudaError_t cudaMemcpy2DAsync(void* dst, size_t dpitch, const void* src, size_t 
   EMULATED_CALL(cudaMemcpy2DAsync);
   return call.make([&](Gpu& gpu) -> cudaError_t {
     if (width > dpitch || width > spitch) return cudaErrorInvalidValue;
+    if (std::max(dpitch, spitch) > static_cast<size_t>(gpu.options.most_pitch))
+      return cudaErrorInvalidPitchValue;
     return copy(call, gpu, side(dst, dpitch), side(src, spitch), {width, height}, kind, stream,
                 false);
   });

@@ -88,6 +88,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, enum cudaDeviceAttr attr, int dev
       case cudaDevAttrWarpSize:
         *value = 32;
         break;
+      case cudaDevAttrMaxPitch:
+        *value = gpu.options.most_pitch;
+        break;
       case cudaDevAttrMultiProcessorCount:
         *value = 132;
         break;

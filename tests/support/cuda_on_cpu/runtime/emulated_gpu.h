@@ -18,6 +18,7 @@ struct Options {
   int devices = 1;
   size_t memory_bytes = size_t{1} << 30;  // of each device
   size_t graph_node_bytes = 1024;         // that an executable graph takes of it for each node
+  int most_pitch = 0x7fffffff;            // of copies in two dimensions
   Order order = Order::kLatest;
   uint32_t seed = 1;
   // Pending work that nobody has asked for runs by itself after so long a silence; 0: never.
