@@ -193,7 +193,7 @@ TEST_F(DistillTest, StepsAreSpreadOverTheText) {
       quarters.insert(4 * order.at(step) / batches);
     EXPECT_EQ(quarters.size(), std::min<size_t>(4, batches)) << batches;
   }
-  const std::vector<TokenSequence> text = random_text(base_->config().vocab, 6, 40);
+  const std::vector<TokenSequence> text = random_text(base_->config().vocab, 6, 30);
   const std::vector<TextBatch> batches = batches_of(text);
   ASSERT_GE(batches.size(), 3u);
   DistillOptions options;
