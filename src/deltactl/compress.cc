@@ -166,7 +166,8 @@ constexpr const char* kNotFinite =
 // The option that would close more, the cheapest first; "" if enough is closed or nothing would.
 std::string advice_on(const CalibrationReport& report, const KindReport& total,
                       const Options& options) {
-  if (!report.heads.finite() || report.heads.closed() >= kEnoughClosed) return "";
+  if (!report.heads.finite() || report.heads.closed() >= kEnoughClosed || total.matrices == 0)
+    return "";
   if (options.effort == 0 && options.alpha == "row") return "--effort 1, at the same size";
   if (options.alpha == "matrix") return "--alpha row";
   if (options.residual_rank == 0) {
