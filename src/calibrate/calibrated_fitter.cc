@@ -136,11 +136,12 @@ int64_t CalibratedFitter::low_rank(const std::string& weight) const {
   return std::min({options_.residual_rank, shape[0], shape[1]});
 }
 
-int64_t CalibratedFitter::low_rank_bytes() const {
+int64_t CalibratedFitter::low_rank_bytes(const std::vector<LevelCosts>& matrices) const {
   int64_t bytes = 0;
-  for (const auto& [name, tensor] : tune_.tensors())
-    if (tensor.as_delta)
-      bytes += low_rank(name) * low_rank_row_bytes(tensor.shape[1], tensor.shape[0]);
+  for (const LevelCosts& costs : matrices) {
+    const Shape& shape = tune_.tensors().at(costs.weight).shape;
+    bytes += low_rank(costs.weight) * low_rank_row_bytes(shape[1], shape[0]);
+  }
   return bytes;
 }
 
@@ -148,19 +149,41 @@ int64_t CalibratedFitter::level_bytes(const Shape& matrix) const {
   return matrix[0] * ((matrix[1] + 7) / 8) + 4 * (options_.alpha_per_row ? matrix[0] : 1);
 }
 
-Status CalibratedFitter::check_budget() const {
-  std::vector<LevelCosts> all;
-  int64_t least = std::numeric_limits<int64_t>::max();
-  for (const auto& [name, tensor] : tune_.tensors()) {
-    if (!tensor.as_delta) continue;
-    all.push_back({name, level_bytes(tensor.shape), {}});
-    least = std::min(least, all.back().level_bytes);
-  }
-  const int64_t bytes = options_.budget->bytes_for(all), factors = low_rank_bytes();
-  if (bytes >= least + factors || all.empty()) return {};
+// Of matrices that are equal to the base's there is nothing in the file, so they count for nothing.
+Result<std::vector<LevelCosts>> CalibratedFitter::changed_sizes() const {
+  std::vector<LevelCosts> matrices;
+  for (const auto& [name, tensor] : tune_.tensors())
+    if (tensor.as_delta) matrices.push_back({name, level_bytes(tensor.shape), {}});
+  std::vector<char> differs(matrices.size());
+  RETURN_IF_ERROR(
+      run_work_list(static_cast<int64_t>(matrices.size()), options_.jobs, [&](int64_t i) -> Status {
+        const auto at = static_cast<size_t>(i);
+        ASSIGN_OR_RETURN(differs[at], tune_.differs(matrices[at].weight));
+        return {};
+      }));
+  std::vector<LevelCosts> changed;
+  for (size_t i = 0; i < matrices.size(); ++i)
+    if (differs[i]) changed.push_back(std::move(matrices[i]));
+  return changed;
+}
+
+Status CalibratedFitter::useless_budget(const std::vector<LevelCosts>& matrices,
+                                        const std::string& why) const {
+  const int64_t factors = low_rank_bytes(matrices);
   return invalid_argument(fmt::format(
-      "a budget of {} bytes has no room for any matrix's signs: the smallest takes {}{}", bytes,
-      least, factors > 0 ? fmt::format(" beside {} of low-rank parts", factors) : ""));
+      "a budget of {} bytes{} {}", options_.budget->bytes_for(matrices),
+      factors > 0 ? fmt::format(", of which low-rank parts take {},", factors) : "", why));
+}
+
+Status CalibratedFitter::check_budget() const {
+  ASSIGN_OR_RETURN(const std::vector<LevelCosts> matrices, changed_sizes());
+  if (matrices.empty()) return {};
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const LevelCosts& costs : matrices) least = std::min(least, costs.level_bytes);
+  if (options_.budget->bytes_for(matrices) - low_rank_bytes(matrices) >= least) return {};
+  return useless_budget(
+      matrices,
+      fmt::format("has no room for any matrix's signs: the smallest matrix's take {}", least));
 }
 
 Status CalibratedFitter::plan() {
@@ -177,12 +200,11 @@ Status CalibratedFitter::plan() {
     inputs_ = {};
     if (options_.plan_progress) options_.plan_progress(layer + 1, base_.config().layers);
   }
-  const int64_t bytes = options_.budget->bytes_for(all) - low_rank_bytes();
-  planned_ = plan_levels(all, bytes);
-  if (std::all_of(planned_.begin(), planned_.end(), [](const auto& p) { return p.second == 0; }))
-    return invalid_argument(
-        fmt::format("a budget of {} bytes has no room for any matrix's signs", bytes));
-  return {};
+  planned_ = plan_levels(all, options_.budget->bytes_for(all) - low_rank_bytes(all));
+  if (all.empty() ||
+      std::any_of(planned_.begin(), planned_.end(), [](const auto& p) { return p.second > 0; }))
+    return {};
+  return useless_budget(all, "gives no matrix signs: none take anything off the outputs' error");
 }
 
 // The plain signs of further levels leave those before them as they are, so one fit of the most
@@ -421,12 +443,18 @@ Result<CalibratedFitter::LowRankPart> CalibratedFitter::low_rank_part(
                    [](double v) { return static_cast<float>(v); });
   }
   const Matrix& x = low_rank_inputs_[static_cast<size_t>(input_of(name))];
-  ASSIGN_OR_RETURN(const LowRankFit fit, fit_low_rank(x, left, low_rank(name), kLowRankDamping));
+  const Result<LowRankFit> fit = fit_low_rank(x, left, low_rank(name), kLowRankDamping);
+  const auto failed = [&](const Status& status) {
+    return status.in(fmt::format("{}: tensor '{}': its low-rank part", tune_.path(), name));
+  };
+  if (!fit.ok()) return failed(fit.status());
   LowRankPart part;
-  part.energy = fit.energy;
-  part.packed = pack_low_rank(fit.factors);
-  ASSIGN_OR_RETURN(part.factors,
-                   unpack_low_rank(part.packed.data(), low_rank(name), columns, shape[0]));
+  part.energy = fit->energy;
+  part.packed = pack_low_rank(fit->factors);
+  Result<AdapterFactors> factors =
+      unpack_low_rank(part.packed.data(), low_rank(name), columns, shape[0]);
+  if (!factors.ok()) return failed(factors.status());
+  part.factors = std::move(*factors);
   return part;
 }
 

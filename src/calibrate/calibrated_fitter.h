@@ -84,9 +84,12 @@ class CalibratedFitter : public LayerFitter {
                    const CalibrationOptions& options)
       : base_(base), tune_(tune), set_(set), options_(options) {}
   int64_t level_bytes(const Shape& matrix) const;
-  int64_t low_rank_bytes() const;  // of all matrices
-  // kInvalidArgument if not even the smallest matrix fits.
+  // The matrices that the fine-tune changes, without errors.
+  Result<std::vector<LevelCosts>> changed_sizes() const;
+  int64_t low_rank_bytes(const std::vector<LevelCosts>& matrices) const;
+  // kInvalidArgument if not even the smallest matrix fits beside the low-rank parts.
   Status check_budget() const;
+  Status useless_budget(const std::vector<LevelCosts>& matrices, const std::string& why) const;
   // Walks all layers once to see what levels would do, and chooses.
   Status plan();
   // What enters the loaded layer's matrices, of the text that is fitted to and of what is held out.

@@ -22,6 +22,10 @@ Result<LowRankFit> fit_low_rank(const Matrix& x, const Matrix& delta, int64_t ra
   {
     const Matrix output = multiply(delta, As::kIs, x, As::kTransposed);
     fit.energy = squares(output);
+    if (!std::isfinite(fit.energy))
+      return invalid_argument(
+          "the activations that enter the matrix, or what it makes of them, are not all finite "
+          "numbers, as they must be");
     for (int64_t r = 0; r < delta.rows; ++r) {
       float* row = weighted.row(r);
       std::copy_n(output.row(r), tokens, row);

@@ -98,6 +98,7 @@ class Compressor {
 
   Status create(const std::string& path) {
     std::vector<SafetensorsWriter::Tensor> tensors;
+    bool has_low_rank = false;
     for (const std::string& name : changed_) {
       const TunedTensor& tensor = tune_.tensors().at(name);
       if (!tensor.as_delta) {
@@ -108,8 +109,10 @@ class Compressor {
         tensors.push_back({sign_name(name, level), DType::kU8, sign_shape(tensor.shape)});
         tensors.push_back({alpha_name(name, level), DType::kF32, alpha_shape(tensor.shape)});
       }
-      if (const int64_t rank = options_.fitter ? options_.fitter->low_rank(name) : 0; rank > 0)
+      if (const int64_t rank = options_.fitter ? options_.fitter->low_rank(name) : 0; rank > 0) {
         tensors.push_back({low_rank_name(name), DType::kU8, low_rank_shape(tensor.shape, rank)});
+        has_low_rank = true;
+      }
     }
     // Wide elements first, so that every tensor is aligned.
     std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
@@ -119,7 +122,7 @@ class Compressor {
     report_.levels = most_levels();
     std::map<std::string, std::string> metadata = {
         {"format", "deltad.delta"},
-        {"version", "1"},
+        {"version", has_low_rank ? "2" : "1"},
         {"variant", options_.variant},
         {"base_name", base_.config().name},
         {"base_digest", report_.base_digest},
@@ -166,6 +169,7 @@ class Compressor {
     report->kind = kind_of(name);
     report->matrices = 1;
     report->weights = shape.count();
+    report->rank_bytes = low_rank_row_bytes(shape[1], shape[0]);
     report->zeros = matrix.zeros;
     report->delta_squares = matrix.delta_squares;
     report->base_squares = matrix.base_squares;
@@ -251,6 +255,7 @@ class Compressor {
     report->kind = kind_of(name);
     report->matrices = 1;
     report->weights = shape.count();
+    report->rank_bytes = low_rank_row_bytes(shape[1], shape[0]);
     if (options_.alpha_per_row) {
       RETURN_IF_ERROR(row_pass(&matrix));
     } else {
@@ -386,6 +391,7 @@ class Compressor {
       to->weights += part.weights;
       to->zeros += part.zeros;
       to->bytes += part.bytes;
+      to->rank_bytes += part.rank_bytes;
       to->delta_squares += part.delta_squares;
       to->base_squares += part.base_squares;
       to->error_squares += part.error_squares;

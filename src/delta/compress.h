@@ -30,8 +30,9 @@ struct CompressOptions {
 struct KindReport {
   std::string kind;
   int64_t matrices = 0, weights = 0;
-  int64_t zeros = 0;  // of Δ
-  int64_t bytes = 0;  // of signs, α and low-rank parts
+  int64_t zeros = 0;       // of Δ
+  int64_t bytes = 0;       // of signs, α and low-rank parts
+  int64_t rank_bytes = 0;  // what low-rank parts take a rank, if they have any or not
   double delta_squares = 0, base_squares = 0, error_squares = 0;
 
   double relative_delta() const;  // ‖Δ‖/‖W‖

@@ -91,7 +91,8 @@ Status DeltaFile::read_header() {
         fmt::format("{}: not a variant file: metadata 'format' is '{}', expected 'deltad.delta'",
                     path(), value("format").substr(0, 100)));
   }
-  if (value("version") != "1") return bad("version", "'1', the only one that is supported");
+  if (const std::string version = value("version"); version != "1" && version != "2")
+    return bad("version", "'1', or '2' of files with low-rank parts");
   header_.variant = value("variant");
   header_.base_name = value("base_name");
   header_.created_by = value("created_by");
@@ -129,9 +130,12 @@ Status DeltaFile::sort_tensors() {
     if (place.role == TensorRole::kLowRank) {
       if (entry.dtype != DType::kU8)
         return wrong(name, fmt::format("its type is {}, expected U8", dtype_name(entry.dtype)));
-      if (entry.shape.rank() != 2 || entry.shape[0] < 1 || entry.shape[0] > kMaxLowRank)
-        return wrong(name, fmt::format("its shape is {}, expected [rank, n] of rank 1 to {}",
-                                       entry.shape.str(), kMaxLowRank));
+      const int64_t least = low_rank_row_bytes(1, 1);
+      if (entry.shape.rank() != 2 || entry.shape[0] < 1 || entry.shape[0] > kMaxLowRank ||
+          entry.shape[1] < least)
+        return wrong(name,
+                     fmt::format("its shape is {}, expected [rank, n] of rank 1 to {}, n from {}",
+                                 entry.shape.str(), kMaxLowRank, least));
       low_rank_.emplace(place.weight, entry);
       continue;
     }

@@ -166,7 +166,8 @@ class Reader {
       data = aligned.data();
     }
     if (is_float(e.dtype)) RETURN_IF_ERROR(check_finite(piece, data));
-    if (options_.table == nullptr) return {};
+    // Without a base only these have values left to check.
+    if (options_.table == nullptr && place.role != TensorRole::kLowRank) return {};
 
     int64_t row_bytes = static_cast<int64_t>(element);
     if (e.shape.rank() == 2) row_bytes *= e.shape[1];
@@ -213,12 +214,19 @@ class Reader {
   }
 
   Status take_low_rank(int32_t tensor, const std::string& weight, const uint8_t* data) {
+    const Shape& shape = entry(tensor).shape;
+    const auto failed = [&](const Status& status) {
+      return status.in(fmt::format("{}: tensor '{}'", delta_.path(), name(tensor)));
+    };
+    if (options_.table == nullptr) {
+      const Status status = check_low_rank_scales(data, shape[0], shape[1]);
+      return status.ok() ? status : failed(status);
+    }
     const WeightTable::Place& at = options_.table->by_name.at(weight);
     const WeightSpec& spec = options_.table->specs[static_cast<size_t>(at.weight)];
-    const auto factors = unpack_low_rank(data, entry(tensor).shape[0], spec.columns,
+    const auto factors = unpack_low_rank(data, shape[0], spec.columns,
                                          spec.parts[static_cast<size_t>(at.part)].rows);
-    if (!factors.ok())
-      return factors.status().in(fmt::format("{}: tensor '{}'", delta_.path(), name(tensor)));
+    if (!factors.ok()) return failed(factors.status());
     return options_.sink == nullptr ? Status() : options_.sink->low_rank(weight, *factors);
   }
 

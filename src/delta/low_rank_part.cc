@@ -32,6 +32,10 @@ std::vector<uint8_t> pack_low_rank(const AdapterFactors& factors) {
   return pack_factors(kBits, factors);
 }
 
+Status check_low_rank_scales(const uint8_t* rows, int64_t rank, int64_t row_bytes) {
+  return check_packed_scales(rows, rank, row_bytes);
+}
+
 Result<AdapterFactors> unpack_low_rank(const uint8_t* rows, int64_t rank, int64_t inputs,
                                        int64_t outputs) {
   AdapterFactors factors{rank, inputs, outputs, 1, {}, {}};

@@ -14,6 +14,9 @@ namespace deltad {
 int64_t low_rank_row_bytes(int64_t inputs, int64_t outputs);
 
 std::vector<uint8_t> pack_low_rank(const AdapterFactors& factors);
+// Of rows of n bytes, what can be said without knowing what sizes they are for: that their scales
+// are good. kInvalidArgument as of unpack_low_rank.
+Status check_low_rank_scales(const uint8_t* rows, int64_t rank, int64_t row_bytes);
 // As they are served: rounded to bf16. kInvalidArgument says which rank vector is bad, and how.
 Result<AdapterFactors> unpack_low_rank(const uint8_t* rows, int64_t rank, int64_t inputs,
                                        int64_t outputs);

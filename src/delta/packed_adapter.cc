@@ -125,8 +125,21 @@ std::vector<uint8_t> pack_factors(int bits, const AdapterFactors& f) {
   return rows;
 }
 
+Status check_packed_scales(const uint8_t* raw, int64_t rank, int64_t row_bytes) {
+  for (int64_t i = 0; i < rank; ++i) {
+    float scales[2];
+    std::memcpy(scales, raw + i * row_bytes, kScaleBytes);
+    for (const float scale : scales)
+      if (!std::isfinite(scale) || scale < 0)
+        return invalid_argument(fmt::format(
+            "a scale of rank vector {} is {}, expected a finite number, not negative", i, scale));
+  }
+  return {};
+}
+
 Status unpack_factors(int bits, const uint8_t* raw, AdapterFactors* f) {
   const int64_t row_bytes = packed_row_bytes(bits, f->inputs, f->outputs);
+  if (bits != 16) RETURN_IF_ERROR(check_packed_scales(raw, f->rank, row_bytes));
   f->a.resize(static_cast<size_t>(f->rank * f->inputs));
   f->b.resize(static_cast<size_t>(f->outputs * f->rank));
   for (int64_t i = 0; i < f->rank; ++i) {
@@ -143,10 +156,6 @@ Status unpack_factors(int bits, const uint8_t* raw, AdapterFactors* f) {
     }
     float scales[2];
     std::memcpy(scales, row, kScaleBytes);
-    for (const float scale : scales)
-      if (!std::isfinite(scale) || scale < 0)
-        return invalid_argument(fmt::format(
-            "a scale of rank vector {} is {}, expected a finite number, not negative", i, scale));
     const uint8_t* q = row + kScaleBytes;
     for (int64_t c = 0; c < f->inputs; ++c) a[c] = value_at(bits, scales[0], q, c);
     q += value_bytes(bits, f->inputs);

@@ -34,7 +34,9 @@ inline constexpr const char* kPackedVersion = "1";
 int64_t packed_row_bytes(int bits, int64_t inputs, int64_t outputs);
 // Quantises each row of A and each column of B on its own; in 16 bits rounds to nearest even.
 std::vector<uint8_t> pack_factors(int bits, const AdapterFactors& factors);
-// kInvalidArgument if a scale is negative or not finite. rank, inputs and outputs are set already.
+// Of rows in 8 or 4 bits: kInvalidArgument if a scale is negative or not finite.
+Status check_packed_scales(const uint8_t* raw, int64_t rank, int64_t row_bytes);
+// kInvalidArgument as of those. rank, inputs and outputs are set already.
 Status unpack_factors(int bits, const uint8_t* raw, AdapterFactors* factors);
 
 struct PackedAdapter {

@@ -7,11 +7,29 @@
 #include <system_error>
 
 #include "delta/variant_path.h"
+#include "io/aside_file.h"
 #include "io/file_reader.h"
 #include "io/safetensors.h"
 
 namespace deltad {
 namespace fs = std::filesystem;
+
+namespace {
+
+// kNotFound, or what the system says, if the file could not be made there now. Folders that are
+// still to be made will be in the nearest one that there is.
+Status check_writable(const VariantOutput& output) {
+  fs::path file = output.file;
+  std::error_code error;
+  if (output.is_folder) {
+    fs::path folder = fs::absolute(output.path, error);
+    while (!fs::exists(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
+    file = folder / fs::path(output.file).filename();
+  }
+  return AsideFile::create(file.string(), 0).status();
+}
+
+}  // namespace
 
 VariantOutput variant_output(const std::string& path, const std::string& name) {
   VariantOutput output;
@@ -26,6 +44,7 @@ VariantOutput variant_output(const std::string& path, const std::string& name) {
 Status check_output(const VariantOutput& output, const std::vector<TextChange>& changes) {
   if (output.name.empty() || output.name.find('/') != std::string::npos)
     return invalid_argument(fmt::format("'{}' is no name for a variant: give --name", output.name));
+  RETURN_IF_ERROR(check_writable(output));
   if (!output.is_folder) {
     if (changes.empty()) return {};
     std::string list;

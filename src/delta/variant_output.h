@@ -20,7 +20,8 @@ struct VariantOutput {
 // A path that ends in .safetensors is a file, everything else a folder.
 VariantOutput variant_output(const std::string& path, const std::string& name);
 
-// Before the work: refuses what would give a variant that means something else than the fine-tune.
+// Before the work: refuses what cannot be written (by its folder), and what would give a variant
+// that means something else than the fine-tune.
 // kInvalidArgument for text changes and a single file; for a folder that holds another variant, or
 // text files that would then hold for this one.
 Status check_output(const VariantOutput& output, const std::vector<TextChange>& changes);

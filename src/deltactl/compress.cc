@@ -63,9 +63,8 @@ void print_report(const CompressReport& report, const Options& options) {
 
 constexpr int64_t kDistillTokens = 8192;  // that --distill learns from at most
 
-// The text and what fits to it.
+// What fits to the text.
 struct Calibration {
-  CalibrationSet set;
   std::unique_ptr<CalibratedFitter> closed;  // null: the distilled one has it
   std::unique_ptr<DistilledFitter> distilled;
 
@@ -77,9 +76,17 @@ struct Calibration {
   }
 };
 
-// Null if there is none: by --calibrate none, or because the model has no tokenizer.
-Result<std::unique_ptr<Calibration>> calibrate(const Checkpoint& base, const Tune& tune,
-                                               const Options& options) {
+// What is asked of the calibration.
+struct CalibrationPlan {
+  CalibrationOptions fit;
+  CalibrationSet set;
+  std::vector<TokenSequence> distilled_on;
+};
+
+// Before the work, refuses options that cannot be met. Null if nothing is to be calibrated: by
+// --calibrate none, or because the model has no tokenizer.
+Result<std::unique_ptr<CalibrationPlan>> plan_calibration(const Checkpoint& base,
+                                                          const Options& options) {
   if (options.calibrate == "none") {
     for (const auto& [given, option] : {std::pair{!options.budget.empty(), "--budget"},
                                         std::pair{options.residual_rank > 0, "--residual-rank"},
@@ -87,7 +94,7 @@ Result<std::unique_ptr<Calibration>> calibrate(const Checkpoint& base, const Tun
       if (given)
         return invalid_argument(
             fmt::format("{} goes by calibration text; it cannot be with --calibrate none", option));
-    return std::unique_ptr<Calibration>();
+    return std::unique_ptr<CalibrationPlan>();
   }
   ASSIGN_OR_RETURN(const auto text, checkpoint_text(base));
   if (!text) {
@@ -95,10 +102,11 @@ Result<std::unique_ptr<Calibration>> calibrate(const Checkpoint& base, const Tun
         options.distill > 0)
       return invalid_argument(options.base + ": the model has no tokenizer to read the text with");
     log_warning("{}: the model has no tokenizer, so nothing is calibrated", options.base);
-    return std::unique_ptr<Calibration>();
+    return std::unique_ptr<CalibrationPlan>();
   }
-  auto calibration = std::make_unique<Calibration>();
-  CalibrationOptions fit;
+  if (options.distill > 0) RETURN_IF_ERROR(DistilledFitter::check_size(base));
+  auto plan = std::make_unique<CalibrationPlan>();
+  CalibrationOptions& fit = plan->fit;
   fit.source = options.calibrate.empty()
                    ? "shipped"
                    : std::filesystem::path(options.calibrate).filename().string();
@@ -110,52 +118,71 @@ Result<std::unique_ptr<Calibration>> calibrate(const Checkpoint& base, const Tun
     ASSIGN_OR_RETURN(fit.budget, LevelBudget::parse(options.budget));
   }
   fit.jobs = thread_count(options.jobs);
-  ProgressBar bar("plan");
-  fit.plan_progress = bar.callback();
   std::string content(shipped_calibration_text());
   if (!options.calibrate.empty()) {
     ASSIGN_OR_RETURN(content, read_file(options.calibrate));
   }
   const std::string name =
       options.calibrate.empty() ? "the shipped calibration text" : options.calibrate;
-  ASSIGN_OR_RETURN(calibration->set, read_calibration(*text, name, content));
-  if (!calibration->set.note.empty()) log_warning("{}", calibration->set.note);
-  if (options.distill > 0) RETURN_IF_ERROR(DistilledFitter::check_size(base));
-  ASSIGN_OR_RETURN(calibration->closed, CalibratedFitter::make(base, tune, calibration->set, fit));
+  ASSIGN_OR_RETURN(plan->set, read_calibration(*text, name, content));
+  if (!plan->set.note.empty()) log_warning("{}", plan->set.note);
+  if (options.distill == 0) return plan;
+  // The same sequences are held out of it.
+  CalibrationTokens tokens;
+  tokens.fit = kDistillTokens;
+  ASSIGN_OR_RETURN(CalibrationSet all, read_calibration(*text, name, content, tokens));
+  plan->distilled_on = std::move(all.fit);
+  return plan;
+}
+
+Result<std::unique_ptr<Calibration>> calibrate(const Checkpoint& base, const Tune& tune,
+                                               const CalibrationPlan& plan,
+                                               const Options& options) {
+  auto calibration = std::make_unique<Calibration>();
+  CalibrationOptions fit = plan.fit;
+  ProgressBar bar("plan");
+  fit.plan_progress = bar.callback();
+  ASSIGN_OR_RETURN(calibration->closed, CalibratedFitter::make(base, tune, plan.set, fit));
   if (options.distill == 0) return calibration;
   DistillOptions distill;
   distill.steps = options.distill;
   distill.jobs = fit.jobs;
   ProgressBar steps("distill");
   distill.progress = steps.callback();
-  // The same sequences are held out of it.
-  CalibrationTokens tokens;
-  tokens.fit = kDistillTokens;
-  ASSIGN_OR_RETURN(const CalibrationSet all, read_calibration(*text, name, content, tokens));
-  ASSIGN_OR_RETURN(
-      calibration->distilled,
-      DistilledFitter::make(base, tune, std::move(calibration->closed), all.fit, distill));
+  ASSIGN_OR_RETURN(calibration->distilled,
+                   DistilledFitter::make(base, tune, std::move(calibration->closed),
+                                         plan.distilled_on, distill));
   return calibration;
 }
 
 // A variant that closes less of the KL gap between base and fine-tune is warned of.
 constexpr double kEnoughClosed = 0.9;
+constexpr int64_t kAdvisedRank = 16;
 
 constexpr const char* kNotFinite =
     "The outputs are not finite numbers: weights of the fine-tune, or of the variant, are too "
     "large. Do not serve it.";
 
 // The option that would close more, the cheapest first; "" if enough is closed or nothing would.
-std::string advice_on(const CalibrationReport& report, const Options& options) {
-  if (!report.heads.finite() || report.heads.closed() >= kEnoughClosed) return "";
+std::string advice_on(const CalibrationReport& report, const KindReport& total,
+                      const Options& options) {
+  if (!report.heads.finite() || report.heads.closed() >= kEnoughClosed || total.matrices == 0)
+    return "";
   if (options.effort == 0 && options.alpha == "row") return "--effort 1, at the same size";
   if (options.alpha == "matrix") return "--alpha row";
-  if (options.residual_rank == 0) return "--residual-rank 16, for about a third of a bit a weight";
+  if (options.residual_rank == 0) {
+    const double bits = static_cast<double>(8 * kAdvisedRank * total.rank_bytes) /
+                        static_cast<double>(total.weights);
+    return fmt::format("--residual-rank {}, {} {:.2f} bits a weight{}", kAdvisedRank,
+                       options.budget.empty() ? "for" : "which takes", bits,
+                       options.budget.empty() ? "" : " of the budget from the signs");
+  }
   if (!options.budget.empty()) return "a larger --budget than " + options.budget;
   return options.levels < kMaxLevels ? fmt::format("--levels {}", options.levels + 1) : "";
 }
 
-void print_calibration(const CalibrationReport& report, const Options& options) {
+void print_calibration(const CalibrationReport& report, const KindReport& total,
+                       const Options& options) {
   fmt::print("\nOn {} held-out tokens, from the fine-tune:\n", report.held_tokens);
   if (!report.heads.finite()) {
     fmt::print("  {}\n", kNotFinite);
@@ -169,7 +196,7 @@ void print_calibration(const CalibrationReport& report, const Options& options) 
   for (const auto& [kind, error] : report.output_errors) fmt::print(" {} {:.3f}", kind, error);
   fmt::print(
       "\n  (rel.error above is that of the weights: it grows where the outputs' error falls)\n");
-  if (const std::string advice = advice_on(report, options); !advice.empty())
+  if (const std::string advice = advice_on(report, total, options); !advice.empty())
     fmt::print("Less than {:.0f} % of the gap is closed: try {}.\n", 100 * kEnoughClosed, advice);
 }
 
@@ -208,10 +235,12 @@ Result<int> run(const Options& options) {
   }
   const VariantOutput output = variant_output(options.output, options.name);
   RETURN_IF_ERROR(check_output(output, changes));
+  ASSIGN_OR_RETURN(const std::unique_ptr<CalibrationPlan> plan, plan_calibration(*base, options));
+  std::unique_ptr<Calibration> calibration;
+  if (plan) {
+    ASSIGN_OR_RETURN(calibration, calibrate(*base, *tune, *plan, options));
+  }
   RETURN_IF_ERROR(write_text_changes(output, changes));
-
-  ASSIGN_OR_RETURN(const std::unique_ptr<Calibration> calibration,
-                   calibrate(*base, *tune, options));
   Result<CompressReport> report = internal_error("not run");
   {
     ProgressBar bar("compress " + output.name);
@@ -228,7 +257,7 @@ Result<int> run(const Options& options) {
   if (!report.ok()) return report.status();
   if (!options.json) {
     print_report(*report, options);
-    if (calibration) print_calibration(calibration->report(), options);
+    if (calibration) print_calibration(calibration->report(), report->total, options);
     if (calibration && calibration->distilled) print_distilled(calibration->distilled->report());
     for (const TextChange& change : changes)
       fmt::print("with its own {}: {}\n", change.name, change.reason);
@@ -259,7 +288,7 @@ Result<int> run(const Options& options) {
     if (calibration->distilled)
       document["distilled"] = distilled_json(calibration->distilled->report());
     if (!costs.heads.finite()) document["calibration"]["warning"] = kNotFinite;
-    if (const std::string advice = advice_on(costs, options); !advice.empty())
+    if (const std::string advice = advice_on(costs, report->total, options); !advice.empty())
       document["calibration"]["advice"] = advice;
   }
   if (report->suggested_levels != 0) document["suggested_levels"] = report->suggested_levels;

@@ -12,6 +12,7 @@ namespace {
 struct Options {
   std::string model, gpus, storage_rate = "1GB/s", memory_bandwidth, dense = "norms";
   PlanRequest request;
+  int64_t adapter_rank = 0;  // 0: variants are signs
   bool json = false;
 };
 
@@ -98,9 +99,8 @@ Result<int> run(Options options) {
     ASSIGN_OR_RETURN(request.devices.device.bandwidth, parse_rate(options.memory_bandwidth));
     request.devices.device.source += ", bandwidth as given";
   }
-  if (request.variant.rank > 0) {
-    request.variant.levels = 0;
-    request.variant.dense = DenseTensors::kNone;
+  if (options.adapter_rank > 0) {
+    request.variant = {0, options.adapter_rank, DenseTensors::kNone};
   } else {
     request.variant.dense = options.dense == "all"     ? DenseTensors::kAll
                             : options.dense == "norms" ? DenseTensors::kNorms
@@ -141,9 +141,15 @@ void add_plan(CLI::App& app, int* exit_code) {
                                  "What else variants hold: none, norms, or all (embeddings, head)")
                     ->check(CLI::IsMember({"none", "norms", "all"}))
                     ->capture_default_str();
-  command->add_option("--rank", request.variant.rank, "Variants are LoRA adapters of this rank")
+  auto* residual = command
+                       ->add_option("--residual-rank", request.variant.rank,
+                                    "Rank of low-rank parts beside the signs (0: none)")
+                       ->check(CLI::Range(0, 1024))
+                       ->capture_default_str();
+  command->add_option("--rank", options->adapter_rank, "Variants are LoRA adapters of this rank")
       ->check(CLI::Range(1, 1024))
       ->excludes(levels)
+      ->excludes(residual)
       ->excludes(dense);
   command
       ->add_option("--tensor-parallel", request.tensor_parallel,

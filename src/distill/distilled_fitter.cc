@@ -10,33 +10,13 @@
 #include "delta/low_rank_part.h"
 #include "delta/sign_rows.h"
 #include "distill/alpha_descent.h"
+#include "distill/text_batches.h"
 #include "tensor/float16.h"
 
 namespace deltad {
 namespace {
 
-constexpr int64_t kBatchTokens = 256;  // of a step; the first sequence may be longer
 constexpr const char* kHead = "lm_head.weight";
-
-// Rows of the states that belong to sequences [first, end).
-struct TextBatch {
-  size_t first, end;
-  int64_t row, rows;
-};
-
-std::vector<TextBatch> batches_of(const std::vector<TokenSequence>& text) {
-  std::vector<TextBatch> batches;
-  int64_t row = 0;
-  for (size_t s = 0; s < text.size(); ++s) {
-    const auto n = static_cast<int64_t>(text[s].size());
-    if (batches.empty() || batches.back().rows + n > kBatchTokens)
-      batches.push_back({s, s, row, 0});
-    batches.back().end = s + 1;
-    batches.back().rows += n;
-    row += n;
-  }
-  return batches;
-}
 
 }  // namespace
 
@@ -118,8 +98,10 @@ Status DistilledFitter::distill(const std::vector<TokenSequence>& text,
   PlainTransformer model(base_.config(), weights, options.jobs);
   AlphaDescent descent(&moved, &weights, options.jobs);
   const std::vector<TextBatch> batches = batches_of(text);
+  const std::vector<size_t> order = spread_order(batches.size());
   for (int step = 0; step < options.steps; ++step) {
-    const TextBatch& batch = batches[static_cast<size_t>(step) % batches.size()];
+    const TextBatch& batch = batches[order[static_cast<size_t>(step) % batches.size()]];
+    if (static_cast<size_t>(step) < batches.size()) report_.tokens += batch.rows;
     const std::vector<TokenSequence> sequences(text.begin() + static_cast<int64_t>(batch.first),
                                                text.begin() + static_cast<int64_t>(batch.end));
     Matrix target(batch.rows, states.columns);
@@ -133,8 +115,6 @@ Status DistilledFitter::distill(const std::vector<TokenSequence>& text,
     descent.step(options.rate * (options.steps - step) / options.steps);
     if (options.progress) options.progress(step + 1, options.steps);
   }
-  for (const TokenSequence& sequence : text)
-    report_.tokens += static_cast<int64_t>(sequence.size());
   report_.closed_form = closed_->report().heads.variant.kl;
   ASSIGN_OR_RETURN(const HeadScores scores, closed_->score(moved));
   report_.distilled = scores.variant.kl;

@@ -21,7 +21,7 @@ struct DistillOptions {
 };
 
 struct DistillReport {
-  int64_t tokens = 0;                     // of the text that was learned from
+  int64_t tokens = 0;                     // that steps were taken on, each counted once
   double closed_form = 0, distilled = 0;  // KL on held-out text
   bool taken = false;
 };

@@ -16,7 +16,7 @@ enum class DenseTensors { kNone, kNorms, kAll };
 
 struct VariantShape {
   int64_t levels = 1;  // of signs; 0 for a LoRA adapter
-  int64_t rank = 0;    // of a LoRA adapter of every matrix in the blocks; 0: none
+  int64_t rank = 0;    // of factors of every matrix in the blocks: an adapter's, or beside signs
   DenseTensors dense = DenseTensors::kNorms;
 };
 

@@ -74,11 +74,17 @@ def test_a_low_rank_part_and_distillation(tmp_path):
     assert report["distilled"]["taken"] == (report["distilled"]["kl"] < report["distilled"]["kl_closed_form"])
     assert ctl("verify", out, "--base", TINY).returncode == 0
     shown = json.loads(ctl("inspect", out, "--json").stdout)
+    assert shown["metadata"]["version"] == "2"
     assert shown["metadata"]["residual_rank"] == "4" and shown["low_rank_parts"] == report["total"]["matrices"]
     assert "residual rank" in ctl("inspect", out).stdout
     for option in ("--residual-rank", "--distill"):
         refused = ctl(*arguments, option, 4, "--calibrate", "none", check=False)
         assert refused.returncode == 2 and option in refused.stderr
+    # Before the work, and before anything is written.
+    refused = ctl(*arguments[:-2], tmp_path / "missing" / "v.delta.safetensors", "--distill", 10000, check=False)
+    assert refused.returncode != 0 and "cannot write" in refused.stderr
+    refused = ctl(*arguments[:-2], tmp_path / "folder", "--distill", 3, "--calibrate", "none", check=False)
+    assert refused.returncode == 2 and not (tmp_path / "folder").exists()
     # What apply makes of it is what is served.
     ctl("apply", "--base", TINY, "--delta", out, "-o", tmp_path / "full", "--dtype", "f32")
     ids = "3,99,200,17,450,6,7,8,300,21"

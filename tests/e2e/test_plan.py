@@ -48,3 +48,13 @@ def test_exit_codes_and_messages(arguments, code, message):
     done = plan(*arguments)
     assert done.returncode == code
     assert message in done.stderr
+
+
+def test_signs_and_a_low_rank_part_are_the_sum_of_both():
+    def variant(*options):
+        done = plan("--model", "8b", "--variants", 1, "--gpus", "H100-80GB", "--json", *options)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)["bytes_per_device"]["variant"]
+    signs, both = variant("--dense", "none"), variant("--dense", "none", "--residual-rank", 16)
+    assert both == pytest.approx(signs + variant("--rank", 16), abs=4096) and both > signs
+    assert plan("--model", "8b", "--variants", 1, "--gpus", "H100-80GB", "--rank", 4, "--residual-rank", 4).returncode == 2

@@ -283,17 +283,23 @@ TEST(CalibratedFitter, NumbersThatAreNoneAreRefusedWithTheirRow) {
   }
 }
 
+// A copy of the fine-tune whose norm is 3e38 all over.
+std::string with_large_norm(const TempFolder& folder, const std::string& name) {
+  const std::string model = folder.file("model");
+  std::filesystem::copy(kTuned, model);
+  testing::RawFile raw = testing::read_raw(model + "/model.safetensors");
+  std::string& norm = raw.tensors.at(name).bytes;
+  for (size_t i = 0; i < norm.size(); i += 2) norm.replace(i, 2, "\x7f\x7f", 2);
+  testing::write_raw(model + "/model.safetensors", raw);
+  return model;
+}
+
 // Finite weights whose products are not.
 TEST(CalibratedFitter, OutputsThatAreNoNumbersCloseNothing) {
   const auto base = std::move(*Checkpoint::open(kBase));
   TempFolder folder;
-  const std::string model = folder.file("model");
-  std::filesystem::copy(kTuned, model);
-  testing::RawFile raw = testing::read_raw(model + "/model.safetensors");
-  std::string& norm = raw.tensors.at("model.norm.weight").bytes;
-  for (size_t i = 0; i < norm.size(); i += 2) norm.replace(i, 2, "\x7f\x7f", 2);  // 3e38
-  testing::write_raw(model + "/model.safetensors", raw);
-  const auto tune = std::move(*open_tuned_model(*base, model));
+  const auto tune =
+      std::move(*open_tuned_model(*base, with_large_norm(folder, "model.norm.weight")));
   const Compressed made = compress_tiny(*base, *tune, random_text(base->config().vocab), {},
                                         folder.file("v.delta.safetensors"));
   const HeadScores& heads = made.fitter->report().heads;
@@ -301,6 +307,66 @@ TEST(CalibratedFitter, OutputsThatAreNoNumbersCloseNothing) {
   EXPECT_FALSE(heads.finite());
   EXPECT_EQ(heads.closed(), 0);
   EXPECT_EQ(made.fitter->metadata().at("kl").size(), 9u);
+}
+
+TEST(CalibratedFitter, ALowRankPartOfActivationsThatAreNoNumbersIsRefused) {
+  const auto base = std::move(*Checkpoint::open(kBase));
+  const CalibrationSet set = random_text(base->config().vocab);
+  TempFolder folder;
+  const std::string model = with_large_norm(folder, "model.layers.0.input_layernorm.weight");
+  const auto tune = std::move(*open_tuned_model(*base, model));
+  CalibrationOptions options;
+  options.residual_rank = 2;
+  const auto fitter = std::move(*CalibratedFitter::make(*base, *tune, set, options));
+  const Status status = fitter->fit_layer(0).status();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(status.message(), ::testing::AllOf(::testing::HasSubstr(model),
+                                                 ::testing::HasSubstr("layers.0.self_attn.q_proj"),
+                                                 ::testing::HasSubstr("activations")));
+}
+
+// What low-rank parts take of a budget is theirs of the matrices that the file holds, not of all.
+TEST(CalibratedFitter, ABudgetCountsTheMatricesThatTheFineTuneChanges) {
+  const auto base = std::move(*Checkpoint::open(kBase));
+  const CalibrationSet set = random_text(base->config().vocab);
+  TempFolder folder;
+  const std::string model = folder.file("model");
+  std::filesystem::copy(kTuned, model);
+  testing::RawFile raw = testing::read_raw(model + "/model.safetensors");
+  const testing::RawFile of_base = testing::read_raw(kBase + "/model.safetensors");
+  int64_t level = 0, weights = 0, factors = 0, least = INT64_MAX;
+  CalibrationOptions options;
+  options.residual_rank = 2;
+  for (auto& [name, tensor] : raw.tensors) {
+    if (name.find("self_attn") == std::string::npos) {
+      tensor = of_base.tensors.at(name);
+      continue;
+    }
+    if (tensor.shape.rank() != 2) continue;
+    const int64_t bytes = tensor.shape[0] * ((tensor.shape[1] + 7) / 8 + 4);
+    level += bytes;
+    least = std::min(least, bytes);
+    weights += tensor.shape.count();
+    factors += options.residual_rank * low_rank_row_bytes(tensor.shape[1], tensor.shape[0]);
+  }
+  testing::write_raw(model + "/model.safetensors", raw);
+  const auto tune = std::move(*open_tuned_model(*base, model));
+  // To the byte: room for the low-rank parts and for one level of all matrices.
+  options.budget = LevelBudget{0, level + factors};
+  const Compressed made =
+      compress_tiny(*base, *tune, set, options, folder.file("v.delta.safetensors"));
+  EXPECT_EQ(made.report.total.weights, weights);
+  EXPECT_LE(made.report.total.bytes, level + factors);
+  EXPECT_GT(made.report.total.bytes, level + factors - least) << "room was left";
+  options.budget = LevelBudget{0, least + factors - 1};
+  const Status status = CalibratedFitter::make(*base, *tune, set, options).status();
+  EXPECT_EQ(status.message(),
+            "a budget of " + std::to_string(least + factors - 1) +
+                " bytes, of which low-rank parts take " + std::to_string(factors) +
+                ", has no room for any matrix's signs: the smallest matrix's take " +
+                std::to_string(least));
+  options.budget = LevelBudget{0, least + factors};
+  EXPECT_TRUE(CalibratedFitter::make(*base, *tune, set, options).ok());
 }
 
 TEST(CalibratedFitter, ABudgetIsKeptAndLiesBetweenEvenSpreads) {

@@ -105,7 +105,7 @@ TEST_F(VariantFileTest, Metadata) {
   const struct {
     const char *key, *value, *expected;
   } cases[] = {{"format", "pt", "'deltad.delta'"},
-               {"version", "2", "expected '1'"},
+               {"version", "3", "expected '1'"},
                {"version", "", "expected '1'"},
                {"alpha", "column", "'matrix' or 'row'"},
                {"levels", "0", "1 to 4"},
@@ -206,36 +206,67 @@ TEST_F(VariantFileTest, TypesAndShapes) {
 
 TEST_F(VariantFileTest, LowRankParts) {
   const std::string part = std::string(kQ) + ".low_rank";
-  const auto with = [&](const std::string& name, DType type, int64_t rank, int64_t more_bytes,
-                        float scale) {
+  // bad: the scale of one row of A or column of B, all others are 0.5.
+  const auto with = [&](const std::string& name, int64_t rank, int64_t more_bytes, float bad,
+                        int64_t at_rank = 0, int64_t at_byte = 0) {
     return changed([&](RawFile* raw) {
+      raw->metadata["version"] = "2";
       const Shape signs = at(raw, std::string(kQ) + ".sign").shape;
       const auto base = std::move(*Checkpoint::open(golden("models/awkward")));
       const int64_t columns = base->config().hidden;
-      RawTensor tensor{type, {rank, low_rank_row_bytes(columns, signs[0]) + more_bytes}, ""};
+      RawTensor tensor{DType::kU8, {rank, low_rank_row_bytes(columns, signs[0]) + more_bytes}, ""};
       tensor.bytes.assign(static_cast<size_t>(tensor.shape.count()), '\2');
       for (int64_t k = 0; k < rank; ++k)
-        for (const int64_t i : {0, 4})
+        for (const int64_t i : {0, 4}) {
+          const float scale = k == at_rank && i == at_byte ? bad : 0.5f;
           tensor.bytes.replace(static_cast<size_t>(k * tensor.shape[1] + i), sizeof scale,
                                reinterpret_cast<const char*>(&scale), sizeof scale);
+        }
       raw->tensors[name] = tensor;
     });
   };
-  const Status good = with(part, DType::kU8, 3, 0, 0.5f);
+  const Status good = with(part, 3, 0, 0.5f);
   EXPECT_TRUE(good.ok()) << good.message();
-  expect_error(with(part, DType::kU8, 3, 1, 0.5f), part, "expected [3, ");
-  expect_error(with(part, DType::kU8, kMaxLowRank + 1, 0, 0.5f), part, "rank 1 to 1024");
-  expect_error(with(part, DType::kU8, 3, 0, -0.5f), part, "rank vector 0");
-  expect_error(with(part, DType::kU8, 3, 0, 3e38f), part, "bf16");
-  expect_error(with("lm_head.low_rank", DType::kU8, 3, 0, 0.5f), "lm_head.weight",
+  expect_error(with(part, 3, 1, 0.5f), part, "expected [3, ");
+  expect_error(with(part, kMaxLowRank + 1, 0, 0.5f), part, "rank 1 to 1024");
+  expect_error(with(part, 0, 0, 0.5f), part, "rank 1 to 1024");
+  for (const float bad : {-0.5f, NAN, INFINITY})
+    for (const int64_t at_byte : {0, 4}) {
+      expect_error(with(part, 3, 0, bad, 2, at_byte), part, "rank vector 2");
+      // Without a base too.
+      const auto file = DeltaFile::open(path_);
+      ASSERT_TRUE(file.ok()) << file.status().message();
+      expect_error(read_delta(*file, {}), part, "rank vector 2");
+    }
+  for (const auto& [type, shape] :
+       {std::pair{DType::kF32, Shape{3, 2}}, std::pair{DType::kU8, Shape{24}},
+        std::pair{DType::kU8, Shape{3, 4, 2}}, std::pair{DType::kU8, Shape{3, 9}}})
+    expect_error(changed([&, type = type, shape = shape](RawFile* raw) {
+                   const int64_t bytes = shape.count() * static_cast<int64_t>(dtype_size(type));
+                   raw->tensors[part] = {type, shape, std::string(static_cast<size_t>(bytes), 0)};
+                 }),
+                 part, type == DType::kF32 ? "expected U8" : "expected [rank, n]");
+  expect_error(with(part, 3, 0, 3e38f), part, "bf16");
+  expect_error(with("lm_head.low_rank", 3, 0, 0.5f), "lm_head.weight",
                "both a low-rank part and a dense");
   const Status head = changed([](RawFile* raw) {
     raw->tensors.erase("lm_head.weight");
     raw->tensors["lm_head.low_rank"] = {DType::kU8, {1, 20}, std::string(20, '\0')};
   });
   expect_error(head, "lm_head.low_rank", "inside the blocks");
-  expect_error(with("model.layers.9.mlp.up_proj.low_rank", DType::kU8, 3, 0, 0.5f), "layers.9",
-               "no matrix");
+  expect_error(with("model.layers.9.mlp.up_proj.low_rank", 3, 0, 0.5f), "layers.9", "no matrix");
+  // Beside what the matrix has of its own.
+  expect_error(changed([&](RawFile* raw) {
+                 const std::string q = kQ;
+                 const int64_t rows = at(raw, q + ".sign").shape[0];
+                 for (const char* of : {".sign", ".alpha", ".sign.1", ".alpha.1"})
+                   raw->tensors.erase(q + of);
+                 raw->tensors[q + ".weight"] = {DType::kBF16, Shape{rows, 72},
+                                                std::string(static_cast<size_t>(rows * 144), 0)};
+                 raw->tensors[part] = {
+                     DType::kU8, {1, 80 + rows}, std::string(static_cast<size_t>(80 + rows), 0)};
+               }),
+               std::string(kQ) + ".weight", "both a low-rank part and a dense");
 }
 
 TEST_F(VariantFileTest, TensorsThatTheBaseLacks) {

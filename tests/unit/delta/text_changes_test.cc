@@ -165,6 +165,19 @@ TEST(VariantOutput, ASingleFileCannotHoldTextFiles) {
                                                  HasSubstr("--weights-only")));
 }
 
+TEST(VariantOutput, WhatCannotBeWrittenIsKnownBeforeTheWork) {
+  TempFolder folder;
+  folder.write("file", "");
+  for (const char* path :
+       {"missing/sql.delta.safetensors", "file/sql.delta.safetensors", "file/a/sql"}) {
+    const Status status = check_output(variant_output(folder.file(path), ""), {});
+    EXPECT_EQ(status.code(), Code::kNotFound) << path;
+    EXPECT_THAT(status.message(), HasSubstr("cannot write " + folder.file("")));
+  }
+  EXPECT_TRUE(check_output(variant_output(folder.file("a/b/sql"), ""), {}).ok());
+  EXPECT_EQ(folder.count(), 1) << "the check left something";
+}
+
 TEST(VariantOutput, FoldersAreNotMixed) {
   TempFolder folder;
   const std::vector<TextChange> changes = {{"tokenizer.json", "new", "differs"}};

@@ -5,12 +5,14 @@
 
 #include <cmath>
 #include <random>
+#include <set>
 
 #include "delta/compress.h"
 #include "delta/delta_file.h"
 #include "delta/loader.h"
 #include "distill/alpha_descent.h"
 #include "distill/distilled_fitter.h"
+#include "distill/text_batches.h"
 #include "engine/base_model.h"
 #include "engine/direct_runner.h"
 #include "tests/support/temp_folder.h"
@@ -179,6 +181,28 @@ TEST_F(DistillTest, MovedScalesAreTakenIfTheyHelp) {
   EXPECT_FALSE((*worse)->report().taken);
   EXPECT_EQ(DeltaFile::open(compressed(worse->get(), "kept"))->header().digest,
             DeltaFile::open(closed_form)->header().digest);
+}
+
+// Few steps see all parts of the text, and the report counts the tokens that they saw.
+TEST_F(DistillTest, StepsAreSpreadOverTheText) {
+  for (size_t batches = 1; batches < 50; ++batches) {
+    const std::vector<size_t> order = spread_order(batches);
+    EXPECT_EQ(std::set<size_t>(order.begin(), order.end()).size(), batches);
+    std::set<size_t> quarters;
+    for (size_t step = 0; step < std::min<size_t>(8, batches); ++step)
+      quarters.insert(4 * order.at(step) / batches);
+    EXPECT_EQ(quarters.size(), std::min<size_t>(4, batches)) << batches;
+  }
+  const std::vector<TokenSequence> text = random_text(base_->config().vocab, 6, 30);
+  const std::vector<TextBatch> batches = batches_of(text);
+  ASSERT_GE(batches.size(), 3u);
+  DistillOptions options;
+  options.steps = 2;
+  options.jobs = 2;
+  const auto made = DistilledFitter::make(*base_, *tune_, closed(), text, options);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  const int64_t two = batches[0].rows + batches[spread_order(batches.size())[1]].rows;
+  EXPECT_EQ((*made)->report().tokens, two);
 }
 
 TEST_F(DistillTest, LargeModelsAreRefused) {

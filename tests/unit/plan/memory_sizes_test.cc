@@ -78,7 +78,8 @@ TEST_P(PlannedSizes, OfEachKindOfVariantAreWhatTheBackendTakes) {
   for (const VariantShape& shape :
        {VariantShape{1, 0, DenseTensors::kNone}, VariantShape{1, 0, DenseTensors::kNorms},
         VariantShape{2, 0, DenseTensors::kAll}, VariantShape{4, 0, DenseTensors::kNorms},
-        VariantShape{0, 4, DenseTensors::kNone}, VariantShape{0, 33, DenseTensors::kNone}}) {
+        VariantShape{0, 4, DenseTensors::kNone}, VariantShape{0, 33, DenseTensors::kNone},
+        VariantShape{2, 16, DenseTensors::kNorms}}) {
     const auto made = backend_->new_variant(content(shape));
     ASSERT_TRUE(made.ok()) << made.status().message();
     expect_near(variant_bytes(GetParam(), shape).resident, (*made)->bytes(),
