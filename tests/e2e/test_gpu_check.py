@@ -64,12 +64,15 @@ def test_every_part_on_an_emulated_gpu(tmp_path, tools):
              for report in reports.iterdir()}
     assert {"deltad.--device", "bench_cuda.--quick", "bench_cuda_serving.serve", "bench_cuda_serving.loads"} <= found.keys()
     assert not any(found.values()), found
+    assert not any("synthetic" in path.name for path in (tmp_path / "out").iterdir())
     # A line a figure, each with its command.
     figures = {what: row for what, row in table.items() if ":" in what}
     for what, said in [("bench_kernels: copy within memory, read and written", "GB/s "), ("bench_kernels: matrix tiny 64×512", "/ cuBLASLt's base "),
                        ("bench_kernels: attention, rows 2", "of a copy's rate "), ("bench_serving: serving base", "rows 1, "),
-                       ("bench_serving: serving all variants", "rows 3, "), ("bench_loads: load of a variant from disk, 1", "GB/s ")]:
+                       ("bench_serving: serving all variants", "rows 3, "), ("bench_loads: load of a variant from the page cache, 1", "GB/s ")]:
         assert said in figures[what][0] and figures[what][2].startswith("`bench_cuda"), (what, text)
+    cold = [what for what in figures if what.startswith("bench_loads: load of a variant from ") and "page cache" not in what]
+    assert len(cold) == 1 and re.search("from (disk|memory .tmpfs)", cold[0]), text
 
 
 def test_a_part_that_fails_or_hangs_costs_its_own_lines(tmp_path, tools):
