@@ -62,7 +62,8 @@ add_library(deltad_cuda_emulated STATIC EXCLUDE_FROM_ALL ${DELTAD_CUDA_BACKEND} 
 target_link_libraries(deltad_cuda_emulated PUBLIC deltad_cuda_runtime_on_cpu deltad_backend)
 file(GLOB backend_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*_test.cc)
 # Those that ask nothing of the emulator that a card cannot do run on one, too (test_cuda_backend_card).
-set(card_tests ${CMAKE_CURRENT_SOURCE_DIR}/cuda/engine_test.cc ${CMAKE_CURRENT_SOURCE_DIR}/cuda/model_test.cc)
+set(card_tests engine_test.cc kv_swap_test.cc linear_test.cc model_test.cc sampling_test.cc)
+list(TRANSFORM card_tests PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/cuda/)
 list(REMOVE_ITEM backend_tests ${card_tests})
 add_library(deltad_cuda_card_tests OBJECT ${card_tests})
 target_compile_definitions(deltad_cuda_card_tests PRIVATE DELTAD_GOLDEN="${CMAKE_CURRENT_SOURCE_DIR}/golden")
@@ -95,7 +96,7 @@ if(DELTAD_NVCC)
   add_dependencies(test_cuda_ptx cuda_kernels cuda_test_kernels)
   gtest_discover_tests(test_cuda_ptx PROPERTIES LABELS cuda TIMEOUT 600 DISCOVERY_TIMEOUT 60)
 
-  # The same tests of the kernels and of whole models on a card, where there is one.
+  # The same tests of the kernels and of the backend on a card, where there is one.
   find_package(CUDAToolkit QUIET)
   if(TARGET CUDA::cudart_static)
     add_executable(test_cuda_card ${compiled} ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/card/card.cc

@@ -1,4 +1,4 @@
-// The engine on the CUDA backend, on an emulated GPU, where sequences are preempted.
+// The engine on the CUDA backend where sequences are preempted. Runs on a card, too.
 #include <vector>
 
 #include "engine/engine.h"

@@ -1,5 +1,5 @@
-// The backend's linear layers on the emulated GPU: rows of prompts and generated ones, of every
-// kind of variant, in any mixture; a row's result is its own.
+// The backend's linear layers: rows of prompts and generated ones, of every kind of variant, in any
+// mixture; a row's result is its own. Runs on a card, too.
 #include <cmath>
 #include <memory>
 #include <vector>

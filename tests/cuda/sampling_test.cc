@@ -1,5 +1,5 @@
-// Rows of logits sampled on the emulated GPU: the tokens that the host's sampler chooses from the
-// same logits.
+// Rows of logits sampled on the GPU: the tokens that the host's sampler chooses from the same
+// logits. Runs on a card, too.
 #include <cmath>
 #include <deque>
 #include <limits>

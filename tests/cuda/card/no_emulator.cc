@@ -1,4 +1,4 @@
-// The tests of whole models on a real card: what they ask of the emulated GPU has nothing to tell
+// Tests of the backend on a real card: what they ask of the emulated GPU has nothing to tell
 // here. Without a card the program says why and ends with 77, which ctest counts as skipped.
 // $DELTAD_GOLDEN_FOLDER: tests/golden, where it is in another place than it was in the build.
 #include <gtest/gtest.h>
