@@ -298,7 +298,7 @@ void EngineCore::commit_sequence(const PlannedRows& rows, Staged& staged) {
   if (s->first_token == TimePoint{}) s->first_token = clock_.now();
   s->tokens.push_back(token);
   if (s->counts) s->counts->add_output(token);
-  if (kv_.prefix_cache()) s->extend_keys(kv_.block_tokens());
+  if (kv_.prefix_cache()) s->extend_keys(kv_.block_tokens(), runner_.roles_differ());
   ++stats_.generated_tokens;
   const bool stop = is_stop(s->request, token);
   if (!stop || s->request.deliver_stop_token) {
