@@ -87,6 +87,9 @@ class Ops {
 
   virtual DType activation_type() const = 0;
   virtual int32_t max_slots() const = 0;
+  // Rows of prompts and generated rows have paths of their own (SequenceSpan::generated), so one
+  // token's keys and values have other bits as the one than as the other.
+  virtual bool roles_differ() const { return false; }
   // Elements from one row of an activation (or of x) of `columns` columns to the next: columns plus
   // zero padding, which the caller allocates zeroed and ops keep zero.
   virtual int64_t row_stride(int64_t columns) const = 0;

@@ -26,7 +26,7 @@ EngineCore::~EngineCore() { cancel_all(); }
 
 void EngineCore::accept(RequestHandle handle, Request request) {
   auto owned = std::make_unique<Sequence>(handle, std::move(request), max_context_);
-  if (kv_.prefix_cache()) owned->extend_keys(kv_.block_tokens());
+  if (kv_.prefix_cache()) owned->extend_keys(kv_.block_tokens(), runner_.roles_differ());
   Sequence* sequence = owned.get();
   sequences_.emplace(handle, std::move(owned));
   if (const TimePoint deadline = sequence->request.deadline; deadline != TimePoint::max())

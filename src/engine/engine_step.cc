@@ -31,6 +31,17 @@ std::vector<StepGroup> groups_of(const StepPlan& plan) {
   return groups;
 }
 
+// work(i) for 0 ≤ i < n on the kernel threads; it throws nothing.
+template <typename Work>
+void on_kernel_threads(ModelRunner& runner, size_t n, const Work& work) {
+  runner.parallel_for(
+      static_cast<int64_t>(n),
+      [](void* context, int64_t i) {
+        (*static_cast<const Work*>(context))(static_cast<size_t>(i));
+      },
+      const_cast<void*>(static_cast<const void*>(&work)));
+}
+
 }  // namespace
 
 void EngineCore::step() {
@@ -196,12 +207,20 @@ Status EngineCore::sample_on_device(const StepPlan& plan, const Batch& batch,
                                     std::span<const VariantWeights* const> slots,
                                     const std::vector<LogitTask>& tasks,
                                     std::vector<Staged>& staged) {
-  std::vector<SampleRequest> wanted;
-  for (const LogitTask& task : tasks) {
+  std::vector<SampleRequest> wanted(tasks.size());
+  std::vector<Status> statuses(tasks.size());
+  // A row with penalties names every token that it has counted, and the device waits.
+  on_kernel_threads(runner_, tasks.size(), [&](size_t i) {
+    const LogitTask& task = tasks[i];
     const Request& request = plan.rows[task.planned].sequence->request;
-    wanted.push_back(task.scored >= 0 ? score_request(task.token, request.prompt_logprobs)
-                                      : sample_request(sample_input(plan, task)));
-  }
+    try {
+      wanted[i] = task.scored >= 0 ? score_request(task.token, request.prompt_logprobs)
+                                   : sample_request(sample_input(plan, task));
+    } catch (const std::exception& e) {
+      statuses[i] = internal_error(std::string("asking for a token failed: ") + e.what());
+    }
+  });
+  for (const Status& status : statuses) RETURN_IF_ERROR(status);
   ASSIGN_OR_RETURN(
       const std::vector<SampleOutcome> outcomes,
       runner_.forward_sampled(batch, kv_.view(), slots, wanted, [&] { plan_ahead(plan, staged); }));
@@ -223,13 +242,13 @@ void EngineCore::stage(const StepPlan& plan, const Logits& logits,
   CHECK(logits.vocab.size() == tasks.size(), "the model gave another number of logit rows");
   // Each task writes to a place of its own.
   std::vector<Status> statuses(tasks.size());
-  const auto work = [&](int64_t i) {
-    const LogitTask& task = tasks[static_cast<size_t>(i)];
+  on_kernel_threads(runner_, tasks.size(), [&](size_t i) {
+    const LogitTask& task = tasks[i];
     const Request& request = plan.rows[task.planned].sequence->request;
-    float* row = logits.values.row<float>(i);
-    const int64_t vocab = logits.vocab[static_cast<size_t>(i)];
+    float* row = logits.values.row<float>(static_cast<int64_t>(i));
+    const int64_t vocab = logits.vocab[i];
     Staged& out = staged[task.planned];
-    Status& status = statuses[static_cast<size_t>(i)];
+    Status& status = statuses[i];
     try {
       if (task.scored >= 0) {
         Result<Scored> scored = score(row, vocab, task.token, request.prompt_logprobs);
@@ -247,12 +266,7 @@ void EngineCore::stage(const StepPlan& plan, const Logits& logits,
     } catch (const std::exception& e) {
       status = internal_error(std::string("sampling failed: ") + e.what());
     }
-  };
-  using Work = decltype(work);
-  runner_.parallel_for(
-      static_cast<int64_t>(tasks.size()),
-      [](void* context, int64_t i) { (*static_cast<const Work*>(context))(i); },
-      const_cast<void*>(static_cast<const void*>(&work)));
+  });
   for (size_t i = 0; i < tasks.size(); ++i)
     if (!statuses[i].ok()) staged[tasks[i].planned].status = statuses[i];
 }
@@ -298,7 +312,7 @@ void EngineCore::commit_sequence(const PlannedRows& rows, Staged& staged) {
   if (s->first_token == TimePoint{}) s->first_token = clock_.now();
   s->tokens.push_back(token);
   if (s->counts) s->counts->add_output(token);
-  if (kv_.prefix_cache()) s->extend_keys(kv_.block_tokens());
+  if (kv_.prefix_cache()) s->extend_keys(kv_.block_tokens(), runner_.roles_differ());
   ++stats_.generated_tokens;
   const bool stop = is_stop(s->request, token);
   if (!stop || s->request.deliver_stop_token) {

@@ -16,6 +16,8 @@ class ModelRunner {
   // Computes the batch's rows over the cache. slots[s] is the variant of groups with slot s.
   virtual Result<Logits> forward(const Batch& batch, const KvView& kv,
                                  std::span<const VariantWeights* const> slots) = 0;
+  // A generated row has other bits than the same row of a prompt.
+  virtual bool roles_differ() const { return false; }
   // Where the device samples, the most `top` that a request may have; −1: the host samples.
   virtual int32_t most_sampled_top() const { return -1; }
   // forward, with what each row of logits is for. meanwhile: done while the device works.

@@ -20,6 +20,7 @@ class ParallelRunner final : public ModelRunner {
                          std::span<const VariantWeights* const> slots) override {
     return transformer_->forward(batch, slots);
   }
+  bool roles_differ() const override { return backend_.backend(0).ops().roles_differ(); }
   size_t workspace_bytes() const override { return transformer_->workspace_bytes(); }
   int32_t max_slots() const override {
     int32_t least = backend_.backend(0).ops().max_slots();

@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <utility>
 
 #include "engine/logit_scan.h"
@@ -75,6 +74,23 @@ class Changes {
   int64_t vocab_;
   std::vector<Candidate> before_;
 };
+
+// The changes of bias and bars, by token, each once.
+std::vector<SampleChange> biased(const SampleInput& input) {
+  std::vector<SampleChange> all;
+  for (const auto& [id, bias] : input.params->logit_bias) all.push_back({id, bias});
+  for (const int32_t id : input.barred) all.push_back({id, kBarred});
+  std::stable_sort(all.begin(), all.end(),
+                   [](const SampleChange& a, const SampleChange& b) { return a.token < b.token; });
+  std::vector<SampleChange> out;
+  for (const SampleChange& change : all) {
+    if (out.empty() || out.back().token != change.token)
+      out.push_back(change);
+    else
+      out.back().bias = change.bias == kBarred ? kBarred : out.back().bias + change.bias;
+  }
+  return out;
+}
 
 // Picks by u in [0, 1) among all tokens, in proportion to exp((x − max) · scale).
 int32_t pick_any(const float* x, int64_t vocab, float max, float scale, double u) {
@@ -260,15 +276,22 @@ SampleRequest sample_request(const SampleInput& input) {
   out.position = input.position;
   out.choice = input.choice;
   out.top = input.top;
-  std::map<int32_t, SampleChange> changes;  // a token each
-  const auto of = [&](int32_t token) -> SampleChange& {
-    return changes.try_emplace(token, SampleChange{token}).first->second;
-  };
-  for (const auto& [id, bias] : p.logit_bias) of(id).bias += bias;
-  for (const int32_t id : input.barred) of(id).bias = kBarred;
-  if (input.counts != nullptr)
-    for (const auto& [id, count] : input.counts->output()) of(id).count = count;
-  for (const auto& [id, change] : changes) out.changes.push_back(change);
+  out.changes = biased(input);
+  if (input.counts == nullptr) return out;
+  // A long prompt has thousands of tokens, so what changes nothing stays out.
+  const auto by_token = [](const SampleChange& c, int32_t token) { return c.token < token; };
+  const auto& counts = input.counts->output();
+  const size_t given = out.changes.size();
+  out.changes.reserve(given + counts.size());
+  for (const auto& [id, count] : counts) {
+    if (count == 0 && p.repetition_penalty == 1) continue;
+    const auto end = out.changes.begin() + static_cast<std::ptrdiff_t>(given);
+    const auto at = std::lower_bound(out.changes.begin(), end, id, by_token);
+    if (at != end && at->token == id)
+      at->count = count;
+    else
+      out.changes.push_back({id, 0, count});
+  }
   return out;
 }
 

@@ -109,6 +109,10 @@ void settle(const StepPlan& plan, SchedulerState& state) {
     s->charged = std::max(s->charged, end);
   }
   pay();
+  // What was swapped out while it generated comes back as that: no prompt's row shows that its flow
+  // went on.
+  for (const AdmittedSequence& a : plan.admitted)
+    if (a.sequence->generating()) state.waiting.serve(a.sequence->flow, state.now);
   std::sort(served.begin(), served.end(),
             [](const Sequence* a, const Sequence* b) { return a->turn < b->turn; });
   for (Sequence* s : served) s->turn = ++state.turns;

@@ -18,11 +18,13 @@ Sequence::Sequence(RequestHandle handle_, Request request_, int32_t max_context)
   for (const int32_t token : tokens) counts->add_prompt(token);
 }
 
-void Sequence::extend_keys(int32_t block_tokens) {
+void Sequence::extend_keys(int32_t block_tokens, bool roles_differ) {
   const auto block = static_cast<size_t>(block_tokens);
   while (keys.size() * block <= tokens.size()) {
     const auto from = (keys.size() - 1) * block;
-    keys.push_back(chain_key(keys.back(), std::span(tokens).subspan(from, block)));
+    const int32_t beyond_prompt = static_cast<int32_t>(from + block) - prompt_tokens;
+    const int32_t generated = roles_differ ? std::clamp(beyond_prompt, 0, block_tokens) : 0;
+    keys.push_back(chain_key(keys.back(), std::span(tokens).subspan(from, block), generated));
   }
 }
 

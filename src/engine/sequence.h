@@ -29,8 +29,8 @@ struct Sequence {
     return request.prompt_logprobs >= 0 &&
            static_cast<int32_t>(prompt_logprobs.size()) < prompt_tokens - 1;
   }
-  // Adds the keys of the blocks that tokens fill.
-  void extend_keys(int32_t block_tokens);
+  // Adds the keys of the blocks that tokens fill. roles_differ: of the runner.
+  void extend_keys(int32_t block_tokens, bool roles_differ);
 
   const RequestHandle handle;
   Request request;

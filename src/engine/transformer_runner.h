@@ -23,6 +23,7 @@ class TransformerRunner final : public ModelRunner {
                          std::span<const VariantWeights* const> slots) override {
     return transformer_->forward(batch, kv, slots);
   }
+  bool roles_differ() const override { return backend_.ops().roles_differ(); }
   int32_t most_sampled_top() const override { return backend_.ops().most_sampled_top(); }
   Result<std::vector<SampleOutcome>> forward_sampled(
       const Batch& batch, const KvView& kv, std::span<const VariantWeights* const> slots,

@@ -13,7 +13,9 @@ namespace {
 // Two kinds of input never share a hash state, so that no digest looks like a block.
 constexpr uint64_t kRootSeed = 1, kBlockSeed = 2;
 
-BlockKey key_of(XXH128_hash_t hash) { return {hash.low64, hash.high64}; }
+BlockKey key_of(XXH128_hash_t hash, uint64_t generated = 0) {
+  return {hash.low64, hash.high64, generated};
+}
 
 }  // namespace
 
@@ -21,12 +23,12 @@ BlockKey root_key(std::string_view variant_digest) {
   return key_of(XXH3_128bits_withSeed(variant_digest.data(), variant_digest.size(), kRootSeed));
 }
 
-BlockKey chain_key(const BlockKey& parent, std::span<const int32_t> tokens) {
+BlockKey chain_key(const BlockKey& parent, std::span<const int32_t> tokens, int32_t generated) {
   XXH3_state_t state;
   XXH3_128bits_reset_withSeed(&state, kBlockSeed);
   XXH3_128bits_update(&state, &parent, sizeof parent);
   XXH3_128bits_update(&state, tokens.data(), tokens.size_bytes());
-  return key_of(XXH3_128bits_digest(&state));
+  return key_of(XXH3_128bits_digest(&state), static_cast<uint64_t>(generated));
 }
 
 PrefixIndex::PrefixIndex(int32_t blocks, int32_t block_tokens)

@@ -1,7 +1,9 @@
 // PrefixIndex: finds the KV block that already holds given tokens after given tokens of a given
 // variant. A key is the XXH3-128 of the parent block's key and the block's tokens; the root's is
 // that of the variant's digest, so blocks of two variants, or of two versions under one name, never
-// meet. Owned by KvCache; the engine's thread only.
+// meet. Where generated rows have other bits than rows of prompts, a key also says how many of the
+// block's last rows were generated (so do its parents' keys), and only an equal split matches.
+// Owned by KvCache; the engine's thread only.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +16,7 @@ namespace deltad {
 
 struct BlockKey {
   uint64_t low = 0, high = 0;
+  uint64_t generated = 0;  // the block's last rows that count as generated
   bool operator==(const BlockKey&) const = default;
 };
 struct BlockKeyHash {
@@ -22,7 +25,7 @@ struct BlockKeyHash {
 
 // The parent of a variant's first blocks; "" is the base.
 BlockKey root_key(std::string_view variant_digest);
-BlockKey chain_key(const BlockKey& parent, std::span<const int32_t> tokens);
+BlockKey chain_key(const BlockKey& parent, std::span<const int32_t> tokens, int32_t generated = 0);
 
 class PrefixIndex {
  public:

@@ -39,6 +39,7 @@ class CudaOps final : public Ops {
 
   DType activation_type() const override { return DType::kBF16; }
   int32_t max_slots() const override { return kCudaSlots; }
+  bool roles_differ() const override { return true; }
   int64_t row_stride(int64_t columns) const override { return (columns + 15) / 16 * 16; }
   int64_t kv_block_bytes(const AttentionShape& shape, int32_t block_tokens) const override;
   Status check_shape(const AttentionShape& shape) const override;

@@ -23,6 +23,7 @@ struct CoreSettings {
   int32_t slots = 64;
   int32_t host_blocks = 0;  // for preempted sequences
   int32_t device_top = -1;  // what a device samples
+  bool roles_differ = false;
   int32_t max_context = 0;  // 0: what the blocks hold
   SchedulerOptions scheduler = {};
 };
@@ -39,6 +40,7 @@ class CoreFixture {
              settings.scheduler, context, clock) {
     model.swap.kv = core.kv().view();
     model.most_sampled_top_of_device = settings.device_top;
+    model.roles_of_device = settings.roles_differ;
   }
 
   RequestHandle submit(Request request) {

@@ -154,6 +154,59 @@ TEST(EngineCore, AnswersArePartOfTheNextPrefix) {
   EXPECT_EQ(second->tokens, alone(next, 3));
 }
 
+// Where generated rows have other bits than the same rows of a prompt.
+class RolesDiffer : public ::testing::Test {
+ protected:
+  RolesDiffer() { settings.roles_differ = true; }
+  std::vector<int32_t> alone(const std::vector<int32_t>& prompt, int32_t max_tokens) const {
+    CoreSettings large;
+    large.roles_differ = true;
+    CoreFixture f(large);
+    const auto record = f.submit(prompt, max_tokens);
+    f.run();
+    return record->tokens;
+  }
+  static std::vector<int32_t> turn_after(const Record& answer) {
+    std::vector<int32_t> prompt = numbers(20);
+    prompt.insert(prompt.end(), answer.tokens.begin(), answer.tokens.end());
+    return prompt;
+  }
+  CoreSettings settings;
+};
+
+TEST_F(RolesDiffer, AnAnswerIsComputedOnceAsThePromptThatItHasBecome) {
+  CoreFixture f(settings);
+  const auto first = f.submit(numbers(20), 60);
+  f.run();
+  const std::vector<int32_t> next = turn_after(*first);
+  std::vector<std::shared_ptr<Record>> answers;
+  for (int i = 0; i < 2; ++i) {
+    answers.push_back(f.submit(next, 20));
+    f.run();
+    EXPECT_EQ(answers.back()->tokens, alone(next, 20));
+  }
+  EXPECT_EQ(answers[0]->end.cached_tokens, 16) << "the second block has rows of both roles";
+  EXPECT_EQ(answers[1]->end.cached_tokens, 64);
+}
+
+TEST_F(RolesDiffer, APreemptedSequenceTakesNoRowsThatAnotherHadAsItsPrompt) {
+  settings.blocks = 6;  // less than both hold
+  settings.scheduler.max_running = 1;
+  CoreFixture f(settings);
+  auto patient = std::make_shared<Record>(), urgent = std::make_shared<Record>();
+  Request request = make_request(numbers(20), 60, patient);
+  request.priority = 1;
+  f.submit(std::move(request));
+  while (patient->tokens.size() < 41) f.step();
+  const std::vector<int32_t> next = turn_after(*patient);
+  f.submit(make_request(next, 4, urgent));
+  f.run();
+  EXPECT_EQ(f.core.stats().preemptions, 1u);
+  EXPECT_GT(f.core.stats().cached_tokens, 32u) << "each finds what is its own";
+  EXPECT_EQ(urgent->tokens, alone(next, 4));
+  EXPECT_EQ(patient->tokens, alone(numbers(20), 60));
+}
+
 TEST(EngineCore, ChoicesOfOneRequestComputeTheirPromptOnce) {
   CoreFixture f;
   std::vector<std::shared_ptr<Record>> records;

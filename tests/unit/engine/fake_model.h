@@ -1,11 +1,12 @@
 // A model without weights for tests of the engine. Its keys and values are the token ids and the
-// variant that computed them, written into the KV blocks; a row's logits are a function of all that
-// the row reads back through its block table. So any mix-up of blocks, positions, variants or rows
-// changes the tokens that come out.
+// variant that computed them (and, if roles differ, the row's role), written into the KV blocks; a
+// row's logits are a function of all that the row reads back through its block table. So any mix-up
+// of blocks, positions, variants, rows or roles changes the tokens that come out.
 #pragma once
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,9 @@ class FakeModel final : public ModelRunner {
  public:
   struct Cell {
     int32_t token;
-    uint32_t variant;
+    uint32_t variant;  // of a row that counts as generated: plus kGenerated
   };
+  static constexpr uint32_t kGenerated = 1u << 31;
   static KvCache make_kv(int32_t blocks, bool prefix_cache, int32_t block_tokens = 16) {
     const KvGeometry geometry{1, blocks, block_tokens,
                               static_cast<int64_t>(sizeof(Cell)) * block_tokens};
@@ -57,7 +59,8 @@ class FakeModel final : public ModelRunner {
       for (int32_t row = span.first_row; row < span.end_row; ++row) {
         const int32_t position = span.first_position + row - span.first_row;
         Cell& cell = cell_of(kv, span, position);
-        cell = {batch.ids[static_cast<size_t>(row)], tag};
+        cell = {batch.ids[static_cast<size_t>(row)],
+                tag + (roles_differ() && span.generated ? kGenerated : 0)};
         if (next == batch.logit_rows.size() || batch.logit_rows[next] != row) continue;
         ++next;
         rows_.push_back(logits_of(kv, span, position, tag));
@@ -72,6 +75,7 @@ class FakeModel final : public ModelRunner {
         matrix_view(flat_.data(), DType::kF32, static_cast<int64_t>(rows_.size()), kVocab, kVocab);
     return logits;
   }
+  bool roles_differ() const override { return roles_of_device; }
   int32_t most_sampled_top() const override { return most_sampled_top_of_device; }
   // What a device is asked for, done by the host's sampler.
   Result<std::vector<SampleOutcome>> forward_sampled(
@@ -97,6 +101,7 @@ class FakeModel final : public ModelRunner {
   std::function<Status(const Batch&)> before_step;
   std::function<void(const Batch&, std::vector<float>&)> spoil;
   int32_t most_sampled_top_of_device = -1;
+  bool roles_of_device = false;  // roles_differ
   int64_t sampled_rows = 0;
   Status late_failure;  // of sampling, when the next step is planned
   FakeSwap swap;        // of no blocks: there is none
@@ -117,10 +122,9 @@ class FakeModel final : public ModelRunner {
     params.frequency_penalty = wanted.frequency_penalty;
     params.presence_penalty = wanted.presence_penalty;
     TokenCounts counts;
-    int32_t last = -1;
+    std::set<int32_t> changed;
     for (const SampleChange& c : wanted.changes) {
-      CHECK(c.token > last, "a token that is changed twice");
-      last = c.token;
+      CHECK(changed.insert(c.token).second, "a token that is changed twice");
       params.logit_bias.push_back({c.token, c.bias});
       if (c.count >= 0) counts.add_prompt(c.token);
       for (int32_t i = 0; i < c.count; ++i) counts.add_output(c.token);

@@ -30,6 +30,7 @@ class Workload {
     settings_.scheduler.max_prompt_logit_rows = one_of({1, 5, 64});
     settings_.host_blocks = one_of({0, 3, 40});
     settings_.device_top = one_of({-1, 1, 32});
+    settings_.roles_differ = below(2) == 0;
     for (int i = 0; i < 3; ++i) systems_.push_back(tokens(below(settings_.max_context / 2)));
   }
 
@@ -117,6 +118,7 @@ class Workload {
     CoreSettings settings;
     settings.blocks = 64;
     settings.prefix_cache = false;
+    settings.roles_differ = settings_.roles_differ;
     settings.max_context = settings_.max_context;
     CoreFixture f(settings);
     auto expected = std::make_shared<Record>();

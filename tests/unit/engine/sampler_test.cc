@@ -306,5 +306,40 @@ TEST(Sampler, LogitsThatAreNoNumbersAreAnError) {
   }
 }
 
+TEST(Sampler, ADeviceIsToldEachTokenThatChangesOnce) {
+  SamplingParams params;
+  params.logit_bias = {{9, 0.5f}, {3, 1.0f}, {9, 0.25f}, {7, 2.0f}};
+  params.presence_penalty = 0.5f;
+  const std::vector<int32_t> barred{7, 4};
+  TokenCounts counts;
+  for (const int32_t id : {1, 3, 4, 9}) counts.add_prompt(id);
+  for (const int32_t id : {9, 9, 4, 6}) counts.add_output(id);
+  SampleInput input;
+  input.params = &params;
+  input.counts = &counts;
+  input.barred = barred;
+  constexpr float kBarred = -std::numeric_limits<float>::infinity();
+  using Told = std::map<int32_t, std::pair<float, int32_t>>;  // bias, count
+  const auto told = [&] {
+    Told out;
+    for (const SampleChange& c : sample_request(input).changes)
+      EXPECT_TRUE(out.emplace(c.token, std::pair(c.bias, c.count)).second) << c.token;
+    return out;
+  };
+  // Tokens of the prompt alone change nothing without a repetition penalty.
+  EXPECT_EQ(told(), (Told{{3, {1.0f, -1}},
+                          {4, {kBarred, 1}},
+                          {6, {0.0f, 1}},
+                          {7, {kBarred, -1}},
+                          {9, {0.75f, 2}}}));
+  params.repetition_penalty = 1.5f;
+  EXPECT_EQ(told(), (Told{{1, {0.0f, 0}},
+                          {3, {1.0f, 0}},
+                          {4, {kBarred, 1}},
+                          {6, {0.0f, 1}},
+                          {7, {kBarred, -1}},
+                          {9, {0.75f, 2}}}));
+}
+
 }  // namespace
 }  // namespace deltad

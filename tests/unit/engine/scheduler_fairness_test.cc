@@ -272,6 +272,24 @@ TEST_F(Scheduling, WhoseRowsStandStillForTheAgeBoundGoesFirst) {
   EXPECT_EQ(planned.count(more), 0u);
 }
 
+TEST_F(Scheduling, ASwappedSequenceThatComesBackRenewsTheAgeOfItsFlow) {
+  state.options.age_seconds = 5;
+  state.options.max_running = 1;
+  Sequence* s = waiting(20);
+  waiting(20);  // of the same flow
+  s->tokens.push_back(1);
+  s->swapped = 20;
+  state.now += std::chrono::seconds(6);
+  const StepPlan plan = plan_step(state);
+  EXPECT_EQ(rows(plan).at(s), 1);
+  ASSERT_EQ(plan.admitted.size(), 1u);
+  state.waiting.erase(s);
+  run(s);
+  s->computed = s->swapped;
+  settle(plan, state);
+  EXPECT_EQ(s->flow->since, state.now);
+}
+
 TEST_F(Scheduling, WhatIsComputedAgainIsNotPaidForTwice) {
   Sequence* s = waiting(40);
   const double before = s->flow->counter;

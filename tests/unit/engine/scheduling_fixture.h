@@ -33,7 +33,7 @@ class Scheduling : public ::testing::Test {
     request.variant = std::move(variant);
     request.priority = priority;
     owned.push_back(std::make_unique<Sequence>(owned.size() + 1, std::move(request), 1024));
-    owned.back()->extend_keys(16);
+    owned.back()->extend_keys(16, false);
     return owned.back().get();
   }
   Sequence* waiting(int32_t prompt, int32_t max_tokens = 100, VariantRef variant = nullptr,

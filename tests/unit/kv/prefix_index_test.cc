@@ -22,6 +22,23 @@ TEST(PrefixIndex, AKeyDependsOnVariantParentAndTokens) {
   EXPECT_EQ(chain_key(one, kA), chain_key(root_key("d1"), kA));
 }
 
+TEST(PrefixIndex, BlocksMatchOnlyWithAsManyGeneratedRows) {
+  PrefixIndex index(3, 4);
+  const BlockKey root = root_key("v");
+  const BlockKey prompt = chain_key(root, kA), mixed = chain_key(root, kA, 3);
+  EXPECT_EQ(prompt, chain_key(root, kA, 0));
+  ASSERT_TRUE(index.insert(mixed, root, kA, 0));
+  EXPECT_EQ(index.find(prompt, root, kA), -1);
+  EXPECT_EQ(index.find(chain_key(root, kA, 2), root, kA), -1);
+  EXPECT_EQ(index.find(mixed, root, kA), 0);
+  ASSERT_TRUE(index.insert(prompt, root, kA, 1));
+  EXPECT_EQ(index.find(prompt, root, kA), 1);
+  // And so with what follows.
+  ASSERT_TRUE(index.insert(chain_key(mixed, kB, 4), mixed, kB, 2));
+  EXPECT_EQ(index.find(chain_key(prompt, kB, 4), prompt, kB), -1);
+  EXPECT_FALSE(chain_key(mixed, kB) == chain_key(prompt, kB));
+}
+
 TEST(PrefixIndex, FindsWhatWasInsertedUntilItIsErased) {
   PrefixIndex index(3, 4);
   const BlockKey root = root_key("v"), key = chain_key(root, kA);
