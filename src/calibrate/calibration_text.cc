@@ -117,10 +117,9 @@ std::vector<TokenSequence> spread(std::vector<TokenSequence> sequences, int64_t 
 CalibrationSet divide(std::vector<TokenSequence> sequences) {
   CalibrationSet set;
   if (sequences.size() == 1) {
-    TokenSequence& only = sequences[0];
-    const auto kept = static_cast<int64_t>(only.size() - only.size() / kHeldOut);
-    sequences.emplace_back(only.begin() + kept, only.end());
-    only.resize(static_cast<size_t>(kept));
+    const TokenSequence only = std::move(sequences[0]);
+    const auto kept = only.begin() + static_cast<int64_t>(only.size() - only.size() / kHeldOut);
+    sequences = {{only.begin(), kept}, {kept, only.end()}};
   }
   const size_t every = std::min(kHeldOut, sequences.size());
   for (size_t i = 0; i < sequences.size(); ++i) {

@@ -75,10 +75,11 @@ TEST(ThreadCommunicator, AllReduceAddsInTheOrderOfTheRanks) {
 TEST(ThreadCommunicator, CallsFollowEachOther) {
   constexpr int kRanks = 4, kCalls = 300;
   const auto ranks = make_thread_communicators(kRanks, kLong);
+  std::vector<float> parts[kRanks][2];  // read by others until their owner's next call
   on_ranks(ranks, [&](Communicator& rank) {
-    std::vector<float> parts[2], out(64);
+    std::vector<float> out(64);
     for (int call = 0; call < kCalls; ++call) {
-      std::vector<float>& part = parts[call % 2];
+      std::vector<float>& part = parts[rank.rank()][call % 2];
       part.assign(64, static_cast<float>(call * 10 + rank.rank()));
       ASSERT_TRUE(
           rank.all_reduce(view(out, 1, 64, 64), view(part, 1, 64, 64), Epilogue::kStore).ok());
