@@ -57,6 +57,7 @@ class Workload {
           Request sent = request;
           sent.on_event = [record = records.back()](const TokenEvent& e) { record->take(e); };
           handles.push_back(f.submit(std::move(sent)));
+          if (requests.size() > 1 && below(2) == 0) remember(requests, records);
         }
       }
       if (below(40) == 0)
@@ -89,10 +90,24 @@ class Workload {
     return out;
   }
 
+  // A chat: what was asked and answered so far may be how a later prompt begins.
+  void remember(const std::vector<Request>& requests,
+                const std::vector<std::shared_ptr<Record>>& records) {
+    const auto i = static_cast<size_t>(below(static_cast<int32_t>(requests.size())));
+    std::vector<int32_t> turn = requests[i].prompt;
+    turn.insert(turn.end(), records[i]->tokens.begin(), records[i]->tokens.end());
+    const auto at = static_cast<size_t>(below(3));
+    systems_[at] = std::move(turn);
+    asked_[at] = requests[i].variant;
+  }
+
   Request make() {
     Request r;
     if (below(3) > 0) r.variant = variants_[static_cast<size_t>(below(8))];
-    if (below(2) == 0) r.prompt = systems_[static_cast<size_t>(below(3))];
+    if (const auto at = static_cast<size_t>(below(3)); below(2) == 0) {
+      r.prompt = systems_[at];
+      if (below(3) > 0) r.variant = asked_[at];
+    }
     const int32_t room = settings_.max_context - 1 - static_cast<int32_t>(r.prompt.size());
     const std::vector<int32_t> rest = tokens(below(std::max(1, room / one_of({1, 2, 8}))) + 1);
     r.prompt.insert(r.prompt.end(), rest.begin(), rest.end());
@@ -156,7 +171,8 @@ class Workload {
   std::mt19937 random_;
   CoreSettings settings_;
   std::vector<VariantRef> variants_;
-  std::vector<std::vector<int32_t>> systems_;
+  std::vector<std::vector<int32_t>> systems_;  // how prompts begin
+  VariantRef asked_[3];                        // with which variants, mostly
 };
 
 TEST(RandomWorkload, EachRequestGetsWhatItGetsAlone) {
