@@ -10,6 +10,10 @@ namespace {
 
 class CudaKvSwapping : public EmulatedGpuTest {
  protected:
+  // Enough that the one still runs when the other, which begins some steps later, needs its second
+  // block.
+  static constexpr int32_t kTokens = 14;
+
   // The tokens of two sequences that begin together.
   std::vector<std::vector<int32_t>> run(const BaseModel& base, const EngineOptions& options,
                                         EngineStats* stats) {
@@ -18,7 +22,7 @@ class CudaKvSwapping : public EmulatedGpuTest {
     EXPECT_TRUE(engine.ok()) << engine.status().message();
     for (int32_t i = 0; engine.ok() && i < 2; ++i) {
       records.push_back(std::make_shared<Record>());
-      EXPECT_TRUE((*engine)->submit(make_request(numbers(12, i), 6, records.back())).ok());
+      EXPECT_TRUE((*engine)->submit(make_request(numbers(12, i), kTokens, records.back())).ok());
     }
     if (!engine.ok()) return {};
     (*engine)->shutdown(TimePoint::max());
