@@ -119,8 +119,7 @@ class Reader {
       ASSIGN_OR_RETURN(const uint8_t* data, file_.read(stretch.offset, stretch.bytes, staging));
       for (int64_t p = stretch.first_piece; p < stretch.end_piece; ++p) {
         const ReadPiece& piece = plan_.pieces[static_cast<size_t>(p)];
-        if (is_cancelled())
-          return cancelled(fmt::format("{}: loading was cancelled", delta_.path()));
+        RETURN_IF_ERROR(check_cancelled(options_.cancelled, delta_.path()));
         hash(piece, data, &hasher);
         RETURN_IF_ERROR(take_piece(piece, data));
         data += piece.bytes;
@@ -141,10 +140,6 @@ class Reader {
     if (end % kDigestPartBytes != 0 && end != entry(piece.tensor).bytes) return;
     hashes_[static_cast<size_t>(piece.tensor)]
         .parts[static_cast<size_t>(piece.begin / kDigestPartBytes)] = hasher->finish().front();
-  }
-
-  bool is_cancelled() const {
-    return options_.cancelled != nullptr && options_.cancelled->load(std::memory_order_relaxed);
   }
 
   const SafetensorsEntry& entry(int32_t tensor) const {

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "delta/variant_path.h"
 #include "delta/variant_reader.h"
+#include "io/bulk_reader.h"
 #include "tensor/arena.h"
 
 namespace deltad {
@@ -40,8 +41,7 @@ Status populate_gently(VariantWeights& weights, const std::string& path,
   const auto pages = static_cast<int64_t>(weights.bytes() / kHugePageBytes + 1);
   const Duration nap = std::min(kLongestNap, kAll / pages);
   return weights.populate([&]() -> Status {
-    if (options.cancelled != nullptr && options.cancelled->load(std::memory_order_relaxed))
-      return cancelled(fmt::format("{}: loading was cancelled", path));
+    RETURN_IF_ERROR(check_cancelled(options.cancelled, path));
     std::this_thread::sleep_for(nap);
     return {};
   });

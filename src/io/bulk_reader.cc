@@ -50,6 +50,11 @@ bool is_cached(int fd, int64_t size) {
 
 }  // namespace
 
+Status check_cancelled(const std::atomic<bool>* flag, const std::string& path) {
+  if (flag == nullptr || !flag->load(std::memory_order_relaxed)) return {};
+  return cancelled(fmt::format("{}: loading was cancelled", path));
+}
+
 BulkReader::BulkReader(const FileReader& file, const BulkReadOptions& options)
     : file_(file), options_(options), slice_(kLongestSlice) {
   const int fd = file.descriptor();
@@ -124,13 +129,7 @@ Status BulkReader::read_direct(int64_t offset, int64_t bytes, uint8_t* out) {
 }
 
 Status BulkReader::wait_turn(int64_t bytes) const {
-  const auto stop = [&] {
-    return options_.cancelled != nullptr && options_.cancelled->load(std::memory_order_relaxed);
-  };
-  const auto cancelled_status = [&] {
-    return cancelled(fmt::format("{}: loading was cancelled", file_.path()));
-  };
-  if (stop()) return cancelled_status();
+  RETURN_IF_ERROR(check_cancelled(options_.cancelled, file_.path()));
   if (options_.rate == nullptr) return {};
   const TimePoint turn = options_.rate->admit(bytes);
   Mutex mutex;
@@ -138,9 +137,10 @@ Status BulkReader::wait_turn(int64_t bytes) const {
   MutexLock lock(mutex);
   for (TimePoint now = Clock::real().now(); now < turn; now = Clock::real().now()) {
     nobody.wait_until(mutex, std::min(turn, now + kLookAgain));
-    if (stop()) {
+    Status status = check_cancelled(options_.cancelled, file_.path());
+    if (!status.ok()) {
       options_.rate->give_back(bytes);
-      return cancelled_status();
+      return status;
     }
   }
   return {};

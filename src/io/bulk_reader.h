@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 #include "base/status.h"
 #include "io/file_reader.h"
@@ -14,6 +15,9 @@
 #include "tensor/arena.h"
 
 namespace deltad {
+
+// kCancelled, with the file's name, if the flag is there and set.
+Status check_cancelled(const std::atomic<bool>* cancelled, const std::string& path);
 
 struct BulkReadOptions {
   const std::atomic<bool>* cancelled = nullptr;  // looked at before each slice; kCancelled

@@ -50,13 +50,15 @@ Status CudaKvSwap::order(std::span<const KvBlockCopy> copies, cudaMemcpyKind kin
     char* block = static_cast<char*>(kv_.data) + c.block * kv_.block_bytes;
     char* host = static_cast<char*>(host_.data()) + c.host_block * layers_ * kv_.block_bytes;
     const bool out = kind == cudaMemcpyDeviceToHost;
-    if (at_once)
+    if (at_once) {
       RETURN_IF_ERROR(
           CUDA_STATUS(device_,
                       cudaMemcpy2DAsync(out ? host : block, out ? bytes : pitch, out ? block : host,
                                         out ? pitch : bytes, bytes, layers, kind, stream_),
                       kPurpose));
-    for (size_t layer = at_once ? layers : 0; layer < layers; ++layer) {
+      continue;
+    }
+    for (size_t layer = 0; layer < layers; ++layer) {
       char* on_device = block + layer * pitch;
       char* on_host = host + layer * bytes;
       RETURN_IF_ERROR(CUDA_STATUS(device_,
