@@ -50,7 +50,7 @@ constexpr uint32_t prefill_factors(int32_t w_exponent) {
 }
 
 constexpr int32_t kApartOutputs = 64;  // that one entry of `apart` is of: a warpgroup's
-constexpr int32_t apart_entries(int32_t outputs) {
+DELTAD_HOST_DEVICE constexpr int32_t apart_entries(int32_t outputs) {
   return (outputs + kApartOutputs - 1) / kApartOutputs;
 }
 constexpr int32_t kLinearPrefillStages = 4;  // of activations in shared memory

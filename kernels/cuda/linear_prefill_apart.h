@@ -98,10 +98,10 @@ std::vector<uint8_t> prefill_apart(const Counts& counts, const WeightRange& rang
   std::vector<float> own(alpha.size());
   for (const FusedPart& part : parts) {
     const int32_t tiles = (part.rows + kTile - 1) / kTile;
-    const auto output_of = [&](int32_t t) { return (part.at.first + t * part.at.step) * kTile; };
     PrefillLoss loss;
     for (int32_t t = 0; t < tiles; ++t) {
-      const int32_t rows = std::min(part.rows - t * kTile, kTile), first = output_of(t);
+      const int32_t rows = std::min(part.rows - t * kTile, kTile),
+                    first = part.at.output_of(t * kTile);
       const auto digits = prefill_digits(counts[static_cast<size_t>(first / kTile)], rows, range);
       for (int32_t output = first; output < first + rows; ++output) {
         for (size_t l = 0; l < own.size(); ++l) own[l] = alpha[l][output];
@@ -110,7 +110,7 @@ std::vector<uint8_t> prefill_apart(const Counts& counts, const WeightRange& rang
     }
     if (loss.share() <= kPrefillMostLost) continue;
     for (int32_t t = 0; t < tiles; ++t) {
-      apart[static_cast<size_t>(output_of(t) / kApartOutputs)] = 1;
+      apart[static_cast<size_t>(part.at.output_of(t * kTile) / kApartOutputs)] = 1;
     }
   }
   return apart;

@@ -35,8 +35,7 @@ struct PrefillRows {
 
 // Whether a variant's signs are multiplied by themselves for the weight's outputs 64·part ….
 DELTAD_DEVICE bool multiplied_apart(const LinearPrefillParams& p, int32_t slot, int32_t part) {
-  const int32_t parts = (p.outputs + kApartOutputs - 1) / kApartOutputs;
-  return slot >= 0 && in_bounds(part < parts) &&
+  return slot >= 0 && in_bounds(part < apart_entries(p.outputs)) &&
          load_global(p.apart + (slot * p.apart_stride + part)) != 0;
 }
 

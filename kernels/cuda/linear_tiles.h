@@ -45,6 +45,10 @@ constexpr int64_t planes_size(int32_t rows, int32_t columns) {
 // 16 (first + i·step) …. A part alone or before others has step 1, gate and up take turns with 2.
 struct TileRows {
   int32_t first = 0, step = 1;
+
+  DELTAD_HOST_DEVICE constexpr int32_t output_of(int32_t row) const {
+    return 16 * (first + row / 16 * step) + row % 16;
+  }
 };
 
 }  // namespace deltad::cuda

@@ -119,11 +119,9 @@ Status CudaVariantWeights::put_alpha(WeightId weight, int part, int level, const
   const int64_t rows = spec.parts[static_cast<size_t>(part)].rows;
   std::vector<float>& kept =
       alphas_[static_cast<size_t>(weight)][static_cast<size_t>(level)];  // of all parts
-  const cuda::TileRows tiles_of_part = tiles_from(spec, part, 0);
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t tile = tiles_of_part.first + r / 16 * tiles_of_part.step;
-    kept[static_cast<size_t>(tile * 16 + r % 16)] = alpha[r];
-  }
+  const cuda::TileRows of_part = tiles_from(spec, part, 0);
+  for (int64_t r = 0; r < rows; ++r)
+    kept[static_cast<size_t>(of_part.output_of(static_cast<int32_t>(r)))] = alpha[r];
   for (int64_t first = 0; first < rows; first += kFit) {
     const auto count = static_cast<size_t>(std::min(kFit, rows - first));
     const size_t tiles = (count + 15) / 16;
@@ -249,8 +247,7 @@ Result<std::vector<uint8_t>> CudaVariantWeights::apart(WeightId weight) const {
     for (const float* level : alpha) {
       float of_level = 0;
       for (int32_t r = 0; r < rows; ++r)
-        of_level = std::max(
-            of_level, std::fabs(level[(part.at.first + r / 16 * part.at.step) * 16 + r % 16]));
+        of_level = std::max(of_level, std::fabs(level[part.at.output_of(r)]));
       largest += of_level;
     }
     if (const float limit = cuda::prefill_alpha_limit(beside.range); largest > limit)
