@@ -30,10 +30,10 @@ void __syncwarp(uint32_t mask, deltad::emulator::Where where) {
     RaceDetector& races = *warp.lanes[std::countr_zero(lanes)]->block->races;
     RaceDetector::Clock clock;
     for (uint32_t left = lanes; left != 0; left &= left - 1) {
-      races.give(warp.lanes[std::countr_zero(left)]->index, clock);
+      races.give(warp.lanes[std::countr_zero(left)]->clock, clock);
     }
     for (uint32_t left = lanes; left != 0; left &= left - 1) {
-      races.take(warp.lanes[std::countr_zero(left)]->index, clock);
+      races.take(warp.lanes[std::countr_zero(left)]->clock, clock);
     }
   });
 }

@@ -21,6 +21,7 @@ enum class FaultKind : uint8_t {
   kInFlight,       // touches what an asynchronous copy has not delivered yet
   kRace,           // two accesses to shared memory that no barrier orders
   kStale,          // reads another block's store that was not acquired
+  kRemote,         // another block's shared memory, when it cannot be there
   kOther,          // not of the emulator; `what` says it all
 };
 

@@ -68,11 +68,16 @@ void Machine::note(AccessKind kind, uint64_t address, size_t bytes, Where where)
 
 Report Machine::run() {
   CHECK(options_.resident_blocks > 0, "no block may run");
-  const uint64_t total = uint64_t{launch_.grid.x} * launch_.grid.y * launch_.grid.z;
+  const cuda::Extent grid = launch_.grid, of = launch_.cluster;
+  CHECK(cluster_size() > 0 && grid.x % of.x == 0 && grid.y % of.y == 0 && grid.z % of.z == 0,
+        "the grid is no multiple of the cluster");
+  CHECK(cluster_size() <= cuda::kMostClusterBlocks, "more blocks than a cluster may have");
+  const uint64_t total = uint64_t{grid.x} * grid.y * grid.z / cluster_size();
+  const uint64_t resident = std::max(1u, options_.resident_blocks / cluster_size());
   uint64_t started = 0;
-  while (!failed_ && (started < total || !blocks_.empty())) {
-    while (started < total && blocks_.size() < options_.resident_blocks) {
-      blocks_.push_back(start_block(static_cast<uint32_t>(started++)));
+  while (!failed_ && (started < total || !clusters_.empty())) {
+    while (started < total && clusters_.size() < resident) {
+      clusters_.push_back(start_cluster(static_cast<uint32_t>(started++)));
     }
     // Comes back when a block has ended, or at a fault.
     current = next();
@@ -81,35 +86,46 @@ Report Machine::run() {
       break;
     }
     Fiber::switch_between(main_, current->fiber);
-    std::erase_if(blocks_, [&](const std::unique_ptr<Block>& block) {
-      if (block->alive > 0) return false;
-      end_block(*block);
+    std::erase_if(clusters_, [&](const std::unique_ptr<Cluster>& cluster) {
+      if (cluster->alive > 0) return false;
+      for (const auto& block : cluster->blocks) end_block(*block);
       return true;
     });
   }
-  for (const auto& block : blocks_) end_block(*block);
-  blocks_.clear();
+  for (const auto& cluster : clusters_) {
+    for (const auto& block : cluster->blocks) end_block(*block);
+  }
+  clusters_.clear();
   current = nullptr;
   return std::move(report_);
 }
 
-std::unique_ptr<Block> Machine::start_block(uint32_t number) {
+std::unique_ptr<Block> Machine::make_block(Cluster& cluster, uint3 index, uint32_t rank) {
   const cuda::Extent grid = launch_.grid, shape = launch_.block;
-  const uint32_t count = shape.x * shape.y * shape.z;
   auto block = std::make_unique<Block>();
   block->machine = this;
-  block->number = number;
-  block->index = {number % grid.x, number / grid.x % grid.y, number / grid.x / grid.y};
-  block->alive = count;
+  block->index = index;
+  block->number = index.x + (index.y + index.z * grid.y) * grid.x;
+  block->cluster = &cluster;
+  block->rank = rank;
+  block->alive = shape.x * shape.y * shape.z;
   block->shared.assign(launch_.shared_bytes, std::byte{0xff});
-  block->races = std::make_unique<RaceDetector>(count, launch_.shared_bytes);
-  block->threads = std::vector<Thread>(count);
-  block->warps.resize((count + 31) / 32);
+  block->shared_at = rank * ((launch_.shared_bytes + 15) / 16 * 16);
+  block->races = cluster.races.get();
+  return block;
+}
+
+void Machine::start_threads(Block& block) {
+  const cuda::Extent shape = launch_.block;
+  const uint32_t count = block.alive;
+  block.threads = std::vector<Thread>(count);
+  block.warps.resize((count + 31) / 32);
   for (uint32_t i = 0; i < count; ++i) {
-    Thread& thread = block->threads[i];
-    thread.block = block.get();
-    thread.warp = &block->warps[i / 32];
+    Thread& thread = block.threads[i];
+    thread.block = &block;
+    thread.warp = &block.warps[i / 32];
     thread.index = i;
+    thread.clock = block.rank * count + i;
     thread.lane = i % 32;
     thread.id = {i % shape.x, i / shape.x % shape.y, i / shape.x / shape.y};
     thread.warp->lanes[thread.lane] = &thread;
@@ -118,7 +134,6 @@ std::unique_ptr<Block> Machine::start_block(uint32_t number) {
     thread.fiber.prepare(thread.stack, &Machine::thread_main, &thread);
     ready_.push_back(&thread);
   }
-  return block;
 }
 
 void Machine::end_block(Block& block) {
@@ -139,15 +154,16 @@ void Machine::thread_ends() {
   Block& block = *self->block;
   self->exited = true;
   --block.alive;
+  Cluster& cluster = *block.cluster;
+  --cluster.alive;
+  if (self->arrived_phase < cluster.phase) --cluster.missing;
+  end_cluster_phase_if_complete(cluster);
   self->warp->alive &= ~(1u << self->lane);
   // __syncthreads waits for the live threads only.
   Barrier& all = block.barriers[0];
   if (all.arrived > 0 && all.arrived == block.alive) open(all);
   if (block.alive == 0) {
-    if (!block.bulk_copies.empty()) {
-      fail(FaultKind::kInFlight, *self, self->waits_at,
-           [] { return std::string("the block ends with bulk copies under way"); });
-    }
+    block_ends(block);
     leave(self->fiber);
   }
   Thread* chosen = next();
@@ -168,11 +184,17 @@ void Machine::check(const RaceDetector::Answer& answer, const Thread& thread, bo
                     Where where) {
   using Verdict = RaceDetector::Verdict;
   if (answer.verdict == Verdict::kFine) return;
+  const uint32_t of_block = (launch_.shared_bytes + 15) / 16 * 16;
+  const auto of_other = [&] {
+    const auto rank = static_cast<uint32_t>(answer.offset / std::max(of_block, 1u));
+    return rank == thread.block->rank ? ""
+                                      : " of block " + std::to_string(rank) + " of the cluster";
+  };
   const auto act = [&] {
     return std::string(writes ? "writes" : "reads") + " shared memory at byte " +
-           std::to_string(answer.offset);
+           std::to_string(launch_.shared_bytes == 0 ? 0 : answer.offset % of_block) + of_other();
   };
-  const auto other = [&] { return "thread " + std::to_string(answer.other); };
+  const auto other = [&] { return name_of(answer.other); };
   if (answer.verdict == Verdict::kUninitialised) {
     fail(FaultKind::kUninitialised, thread, where, [&] { return act() + ", which nobody wrote"; });
   }
@@ -189,24 +211,36 @@ void Machine::check(const RaceDetector::Answer& answer, const Thread& thread, bo
 // One record for each place where threads wait, with how many do.
 void Machine::note_deadlock() {
   failed_ = true;
-  for (const auto& block : blocks_) {
-    std::vector<std::pair<const Thread*, uint32_t>> places;
-    for (const Thread& thread : block->threads) {
-      if (thread.exited) continue;
-      const auto same = std::find_if(places.begin(), places.end(), [&](const auto& place) {
-        return place.first->waits_at.file == thread.waits_at.file &&
-               place.first->waits_at.line == thread.waits_at.line;
-      });
-      if (same != places.end()) {
-        ++same->second;
-      } else {
-        places.emplace_back(&thread, 1);
-      }
+  for (const auto& cluster : clusters_) {
+    for (const auto& block : cluster->blocks) note_waiting(*block);
+  }
+}
+
+void Machine::note_waiting(const Block& block) {
+  std::vector<std::pair<const Thread*, uint32_t>> places;
+  for (const Thread& thread : block.threads) {
+    if (thread.exited) continue;
+    const auto same = std::find_if(places.begin(), places.end(), [&](const auto& place) {
+      return place.first->waits_at.file == thread.waits_at.file &&
+             place.first->waits_at.line == thread.waits_at.line &&
+             place.first->waits_for == thread.waits_for;
+    });
+    if (same != places.end()) {
+      ++same->second;
+    } else {
+      places.emplace_back(&thread, 1);
     }
-    for (const auto& [thread, count] : places) {
-      report_.faults.push_back({FaultKind::kDeadlock, block->index, thread->index, thread->waits_at,
-                                std::to_string(count) + " threads wait in " + thread->waits_in});
+  }
+  for (const auto& [thread, count] : places) {
+    std::string what = std::to_string(count) + " threads wait in " + thread->waits_in;
+    if (const MBarrier* barrier = thread->waits_for) {
+      what += ", for " + std::to_string(barrier->missing) + " arrivals and " +
+              std::to_string(barrier->missing_bytes) + " bytes";
+    } else if (thread->seen_phase < thread->waited_phase) {
+      what += ", for " + std::to_string(block.cluster->missing) + " threads of the cluster";
     }
+    report_.faults.push_back(
+        {FaultKind::kDeadlock, block.index, thread->index, thread->waits_at, what});
   }
 }
 
@@ -266,13 +300,13 @@ bool Machine::count_at_barrier(Barrier& barrier, uint32_t count, Where where) {
   }
   barrier.where = where;
   ++barrier.arrived;
-  self->block->races->give(self->index, barrier.clock);
+  self->block->races->give(self->clock, barrier.clock);
   return barrier.arrived == (count == 0 ? self->block->alive : count);
 }
 
 void Machine::open(Barrier& barrier) {
   for (Thread* thread : barrier.waiting) {
-    thread->block->races->take(thread->index, barrier.clock);
+    thread->block->races->take(thread->clock, barrier.clock);
     ready_.push_back(thread);
   }
   barrier.waiting.clear();

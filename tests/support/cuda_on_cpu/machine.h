@@ -20,6 +20,7 @@
 namespace deltad::emulator {
 
 struct Block;
+struct Cluster;
 struct Warp;
 class Machine;
 
@@ -34,18 +35,25 @@ struct AsyncCopies {
   std::vector<size_t> groups;  // how many copies were issued when each open group was committed
 };
 
+struct MBarrier;
+
 struct Thread {
   Fiber fiber;
   Stack stack;
   Block* block = nullptr;
   Warp* warp = nullptr;
   uint32_t index = 0, lane = 0;
+  uint32_t clock = 0;  // its number in the cluster: whose clock is whose
   uint3 id{};
   bool exited = false;
   bool previous_ended = false;  // it has waited for the kernel before
+  // Phases of the cluster's barrier, from 1: the last that it arrived for and waited for, and whose
+  // end it has seen.
+  uint32_t arrived_phase = 0, waited_phase = 0, seen_phase = 0;
   // The barrier or warp instruction that it is in.
   const char* waits_in = "";
   Where waits_at;
+  const MBarrier* waits_for = nullptr;
   void* arguments = nullptr;  // of the warp instruction, on the thread's stack
   AsyncCopies async;
 };
@@ -92,6 +100,11 @@ struct MBarrier {
   uint32_t arrivals = 0, missing = 0;  // a phase's, and those not come
   int64_t missing_bytes = 0;
   uint32_t parity = 0;  // of the phase under way
+  // Whether its init was shown to the copy engine; and in which phase of the cluster's barrier to
+  // the cluster's threads, 0 in none.
+  const Thread* maker = nullptr;
+  bool fenced = false;
+  uint32_t shown_phase = 0;
   std::vector<Thread*> waiting;
   RaceDetector::Clock clock, last_clock;  // of this phase, of the one before
 };
@@ -100,7 +113,15 @@ struct BulkCopy {
   uint32_t offset;
   const void* source;
   uint32_t bytes;
-  uint32_t barrier;  // its offset in shared memory
+  uint32_t barrier;     // its offset in shared memory
+  bool remote = false;  // another block started it
+  Where where = {};
+};
+
+// What another block did to a block's shared memory.
+struct RemoteAct {
+  uint32_t clock, time;  // whose, and when
+  Where where;
 };
 
 struct Block {
@@ -108,15 +129,29 @@ struct Block {
   Machine* machine = nullptr;
   uint3 index{};
   uint32_t number = 0;
+  Cluster* cluster = nullptr;
+  uint32_t rank = 0;  // in the cluster
   uint32_t alive = 0;
   std::vector<std::byte> shared;
+  uint32_t shared_at = 0;  // where the cluster's race detector has it
   std::vector<Thread> threads;
   std::vector<Warp> warps;
   Barrier barriers[kBarriers];
   std::unordered_map<uint32_t, MBarrier> mbarriers;  // by offset in shared memory
-  std::vector<BulkCopy> bulk_copies;                 // under way
+  std::vector<BulkCopy> bulk_copies;                 // under way to it
+  std::vector<RemoteAct> remote_acts;                // the last of each other thread and engine
+  RaceDetector* races = nullptr;                     // the cluster's
+  std::vector<const void*> unreleased;               // its words in message buffers
+};
+
+// Blocks that run at the same time and reach each other's shared memory; without them, one.
+struct Cluster {
+  std::vector<std::unique_ptr<Block>> blocks;  // by rank
+  // Of all their threads, one block's after the other's, and of all their shared memory.
   std::unique_ptr<RaceDetector> races;
-  std::vector<const void*> unreleased;  // its words in message buffers
+  uint32_t alive = 0;               // threads
+  uint32_t phase = 1, missing = 0;  // the barrier's phase under way, and arrivals to come
+  std::vector<Thread*> waiting = {};
 };
 
 extern constinit thread_local Thread* current;
@@ -153,11 +188,23 @@ class Machine {
   // The current thread counts at the barrier, but does not wait.
   void barrier_arrive(uint32_t id, uint32_t count, Where where);
 
+  // The cluster's barrier, for the current warp; see cluster.cc.
+  void cluster_arrive(Where where);
+  void cluster_wait(Where where);
+  // The block of the current thread's cluster, which has not ended.
+  Block& peer(uint32_t rank, Where where);
+  // "thread 3", or "thread 3 of block (0, 1, 0)" if that is not the current one's.
+  std::string name_of(uint32_t clock) const;
+
   // mbarriers of the current thread's block; see mbarrier.cc.
   void mbarrier_init(uint32_t offset, uint32_t arrivals, Where where);
   void mbarrier_arrive(uint32_t offset, uint32_t bytes, Where where);
+  void mbarrier_arrive_at(uint32_t offset, uint32_t rank, Where where);
+  void mbarrier_init_fence(Where where);
   void mbarrier_wait(uint32_t offset, uint32_t parity, Where where);
   void start_bulk_copy(const BulkCopy& copy, Where where);
+  // To the blocks of the cluster whose bits are set.
+  void start_bulk_copy(const BulkCopy& copy, uint32_t blocks, Where where);
 
   // The lanes of `mask` meet; the last one runs work(warp, mask) for all.
   template <class Work>
@@ -183,15 +230,22 @@ class Machine {
   };
 
   static void thread_main(void* thread);
-  std::unique_ptr<Block> start_block(uint32_t number);
+  uint32_t cluster_size() const;
+  std::unique_ptr<Cluster> start_cluster(uint32_t number);
+  std::unique_ptr<Block> make_block(Cluster& cluster, uint3 index, uint32_t rank);
+  void start_threads(Block& block);
   void end_block(Block& block);
+  void block_ends(Block& block);
+  void end_cluster_phase_if_complete(Cluster& cluster);
   void thread_ends();
   [[noreturn]] void leave(Fiber& from);
   void wait_here();
   Thread* next();
   Thread* ready_thread();
   bool deliver_bulk_copy();
-  MBarrier& mbarrier_at(uint32_t offset, Where where);
+  MBarrier& mbarrier_at(Block& block, uint32_t offset, Where where);
+  void arrive_at(Block& block, uint32_t offset, uint32_t bytes, Where where);
+  void note_remote_act(Block& block, uint32_t clock, uint32_t time, Where where);
   void end_phase_if_complete(MBarrier& barrier);
   bool arrive(const char* instruction, uint32_t mask, void* arguments, Where where);
   void release_lanes(Warp& warp, uint32_t lanes);
@@ -199,6 +253,7 @@ class Machine {
   bool count_at_barrier(Barrier& barrier, uint32_t count, Where where);
   void open(Barrier& barrier);
   void note_deadlock();
+  void note_waiting(const Block& block);
 
   const internal::Body body_;
   const void* const params_;
@@ -209,8 +264,8 @@ class Machine {
   bool failed_ = false;
   std::mt19937 random_;
   StackPool& stacks_;
-  std::vector<std::unique_ptr<Block>> blocks_;  // that have begun and not ended
-  std::vector<Thread*> ready_;                  // from head_ on
+  std::vector<std::unique_ptr<Cluster>> clusters_;  // that have begun and not ended
+  std::vector<Thread*> ready_;                      // from head_ on
   size_t head_ = 0;
   std::vector<uint8_t> off_, weaker_, reached_;  // by site
   std::unordered_map<const void*, Message> messages_;

@@ -69,7 +69,8 @@ const std::byte* shared_read(size_t offset, size_t bytes, Where where) {
   check_shared(offset, bytes, bytes, where);
   Block& block = *current->block;
   block.machine->note(AccessKind::kSharedRead, offset, bytes, where);
-  block.machine->check(block.races->read(current->index, offset, bytes), *current, false, where);
+  block.machine->check(block.races->read(current->clock, block.shared_at + offset, bytes), *current,
+                       false, where);
   return block.shared.data() + offset;
 }
 
@@ -77,7 +78,8 @@ std::byte* shared_write(size_t offset, size_t bytes, Where where) {
   check_shared(offset, bytes, bytes, where);
   Block& block = *current->block;
   block.machine->note(AccessKind::kSharedWrite, offset, bytes, where);
-  block.machine->check(block.races->write(current->index, offset, bytes), *current, true, where);
+  block.machine->check(block.races->write(current->clock, block.shared_at + offset, bytes),
+                       *current, true, where);
   return block.shared.data() + offset;
 }
 
@@ -90,7 +92,8 @@ uint32_t shared_add(size_t offset, uint32_t value, Where where) {
   check_shared(offset, sizeof value, sizeof value, where);
   Block& block = *current->block;
   block.machine->note(AccessKind::kSharedWrite, offset, sizeof value, where);
-  block.machine->check(block.races->update(current->index, offset), *current, true, where);
+  block.machine->check(block.races->update(current->clock, block.shared_at + offset), *current,
+                       true, where);
   uint32_t old;
   std::memcpy(&old, block.shared.data() + offset, sizeof old);
   value += old;

@@ -7,7 +7,7 @@ namespace deltad::emulator {
 
 void Machine::note_message_store(const void* word) {
   const Thread& self = *current;
-  messages_[word] = {self.block->number, self.index, self.block->races->time(self.index), 0};
+  messages_[word] = {self.block->number, self.clock, self.block->races->time(self.clock), 0};
   self.block->unreleased.push_back(word);
 }
 
@@ -18,10 +18,9 @@ void Machine::check_message_load(const void* word, Where where) {
   const Message& message = found->second;
   const RaceDetector& races = *self.block->races;
   if (message.block == self.block->number) {
-    if (message.thread != self.index && !races.knows(self.index, message.thread, message.time)) {
-      fail(FaultKind::kRace, self, where, [&] {
-        return "no barrier after the store of thread " + std::to_string(message.thread);
-      });
+    if (message.thread != self.clock && !races.knows(self.clock, message.thread, message.time)) {
+      fail(FaultKind::kRace, self, where,
+           [&] { return "no barrier after the store of " + name_of(message.thread); });
     }
     return;
   }
@@ -29,7 +28,7 @@ void Machine::check_message_load(const void* word, Where where) {
     fail(FaultKind::kStale, self, where,
          [&] { return "block " + std::to_string(message.block) + " has not released its store"; });
   }
-  if (message.stamp > races.acquired(self.index)) {
+  if (message.stamp > races.acquired(self.clock)) {
     fail(FaultKind::kStale, self, where, [&] {
       return "the store of block " + std::to_string(message.block) + " was not acquired";
     });
@@ -43,7 +42,7 @@ void Machine::release_messages(const void* variable) {
   std::erase_if(self.block->unreleased, [&](const void* word) {
     Message& message = messages_[word];
     if (message.block != self.block->number) return true;  // overwritten since
-    if (message.thread != self.index && !races.knows(self.index, message.thread, message.time)) {
+    if (message.thread != self.clock && !races.knows(self.clock, message.thread, message.time)) {
       return false;
     }
     message.stamp = stamp;
@@ -54,7 +53,7 @@ void Machine::release_messages(const void* variable) {
 
 void Machine::acquire_messages(const void* variable) {
   const auto found = variables_.find(variable);
-  if (found != variables_.end()) current->block->races->acquire(current->index, found->second);
+  if (found != variables_.end()) current->block->races->acquire(current->clock, found->second);
 }
 
 }  // namespace deltad::emulator

@@ -47,7 +47,8 @@ void copy_async(uint32_t offset, const void* source, uint32_t bytes, bool zero, 
   if (!zero) source = global_read(source, bytes, where);
   machine.note(AccessKind::kSharedWrite, offset, bytes, where);
   std::memset(shared_target(offset, bytes, bytes, where), 0xff, bytes);
-  machine.check(block.races->copy_starts(self.index, offset, bytes), self, true, where);
+  machine.check(block.races->copy_starts(self.clock, block.shared_at + offset, bytes), self, true,
+                where);
   self.async.copies.push_back({offset, zero ? nullptr : source, bytes});
 }
 
@@ -73,7 +74,7 @@ void wait_for_copies(uint32_t open_groups, Where where) {
     } else {
       std::memcpy(to, copy.source, copy.bytes);
     }
-    block.races->copy_lands(self.index, copy.offset, copy.bytes);
+    block.races->copy_lands(self.clock, block.shared_at + copy.offset, copy.bytes);
   }
   async.copies.erase(async.copies.begin(), async.copies.begin() + static_cast<ptrdiff_t>(landing));
   async.groups.erase(async.groups.begin(),
@@ -155,7 +156,7 @@ void prefetch(const void* from, uint32_t bytes, Where where) { global_bounds(fro
 void fence_proxy(Where where) {
   Block& block = *current->block;
   if (!block.machine->on(SiteKind::kProxyFence, where)) return;
-  block.races->fence_proxy(current->index);
+  block.races->fence_proxy(current->clock);
 }
 
 uint32_t lop3(uint32_t a, uint32_t b, uint32_t c, uint32_t table) {

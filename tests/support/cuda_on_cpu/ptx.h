@@ -78,6 +78,13 @@ inline void mbarrier_arrive_expect(Shared<uint64_t> barrier, uint32_t bytes,
                                    Where where = Where::here()) {
   emulator::current->block->machine->mbarrier_arrive(barrier.offset(), bytes, where);
 }
+inline void mbarrier_init_fence(Where where = Where::here()) {
+  emulator::current->block->machine->mbarrier_init_fence(where);
+}
+inline void mbarrier_arrive_at(Shared<uint64_t> barrier, uint32_t rank,
+                               Where where = Where::here()) {
+  emulator::current->block->machine->mbarrier_arrive_at(barrier.offset(), rank, where);
+}
 inline void mbarrier_wait(Shared<uint64_t> barrier, uint32_t parity, Where where = Where::here()) {
   emulator::current->block->machine->mbarrier_wait(barrier.offset(), parity, where);
 }
@@ -87,10 +94,27 @@ void cp_async_bulk(Shared<T> to, const void* from, uint32_t bytes, Shared<uint64
   emulator::current->block->machine->start_bulk_copy({to.offset(), from, bytes, barrier.offset()},
                                                      where);
 }
+template <class T>
+void bulk_copy_multicast(Shared<T> to, const void* from, uint32_t bytes, Shared<uint64_t> barrier,
+                         uint16_t blocks, Where where = Where::here()) {
+  emulator::current->block->machine->start_bulk_copy({to.offset(), from, bytes, barrier.offset()},
+                                                     blocks, where);
+}
 inline void prefetch_l2(const void* from, uint32_t bytes, Where where = Where::here()) {
   emulator::prefetch(from, bytes, where);
 }
 inline void fence_proxy_async(Where where = Where::here()) { emulator::fence_proxy(where); }
+
+inline uint32_t cluster_rank() { return emulator::current->block->rank; }
+inline uint32_t cluster_blocks() {
+  return static_cast<uint32_t>(emulator::current->block->cluster->blocks.size());
+}
+inline void cluster_arrive(Where where = Where::here()) {
+  emulator::current->block->machine->cluster_arrive(where);
+}
+inline void cluster_wait(Where where = Where::here()) {
+  emulator::current->block->machine->cluster_wait(where);
+}
 
 template <class T>
 void ldmatrix_x4(uint32_t (&r)[4], Shared<T> row, Where where = Where::here()) {

@@ -64,13 +64,14 @@ RaceDetector::Answer RaceDetector::update(uint32_t thread, size_t offset) {
   return {};
 }
 
-RaceDetector::Answer RaceDetector::read(uint32_t thread, size_t offset, size_t bytes) {
+RaceDetector::Answer RaceDetector::read(uint32_t thread, size_t offset, size_t bytes,
+                                        uint32_t shown) {
   const uint32_t* known = clock(thread);
   for (size_t c = offset / 4; c * 4 < offset + bytes; ++c) {
     Cell& cell = cells_[c];
     if (!cell.written) return {Verdict::kUninitialised, c * 4, 0, false};
     if (cell.in_flight) return {Verdict::kInFlight, c * 4, cell.writer, true};
-    if (cell.writer != thread && known[cell.writer] < cell.write_time) {
+    if (cell.writer != thread && cell.writer != shown && known[cell.writer] < cell.write_time) {
       return {Verdict::kRace, c * 4, cell.writer, true};
     }
     if (const Reader* other = cell.updated ? unordered(cell, thread, true) : nullptr) {
@@ -122,7 +123,7 @@ void RaceDetector::copy_lands(uint32_t thread, size_t offset, size_t bytes) {
   }
 }
 
-void RaceDetector::bulk_copy_lands(size_t offset, size_t bytes, Clock& sum) {
+uint32_t RaceDetector::bulk_copy_lands(size_t offset, size_t bytes, Clock& sum) {
   if (sum.empty()) sum.assign(width(), 0);
   sum[engine_index()] = ++engine_time_;
   for (size_t c = offset / 4; c * 4 < offset + bytes; ++c) {
@@ -131,6 +132,7 @@ void RaceDetector::bulk_copy_lands(size_t offset, size_t bytes, Clock& sum) {
     cells_[c].writer = static_cast<uint16_t>(engine_index());
     cells_[c].write_time = engine_time_;
   }
+  return engine_time_;
 }
 
 void RaceDetector::fence_proxy(uint32_t thread) {

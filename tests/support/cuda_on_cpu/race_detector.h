@@ -1,8 +1,9 @@
-// Which accesses to a block's shared memory no synchronisation orders, by vector clocks (FastTrack:
-// Flanagan, Freund 2009). Owned by a block. A cell is 4 bytes, the width of a bank. Clock t of
-// thread u is what u knows of t; barriers pass knowledge on, shuffles and votes do not (CUDA
-// promises no memory order for them). Two more clocks: what a thread has acquired of other blocks'
-// stores, and what it knows of the copy engine, which writes bulk copies and tells mbarriers.
+// Which accesses to shared memory no synchronisation orders, by vector clocks (FastTrack: Flanagan,
+// Freund 2009). Owned by a cluster of blocks, often of one: threads and shared memory are those of
+// all blocks, one after the other. A cell is 4 bytes, the width of a bank. Clock t of thread u is
+// what u knows of t; barriers pass knowledge on, shuffles and votes do not (CUDA promises no memory
+// order for them). Two more clocks: what a thread has acquired of other blocks' stores, and what it
+// knows of the copy engine, which writes bulk copies and tells mbarriers.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +29,9 @@ class RaceDetector {
 
   RaceDetector(uint32_t threads, size_t shared_bytes);
 
-  Answer read(uint32_t thread, size_t offset, size_t bytes);
+  // What `shown` wrote is in order: the thread was shown it in another way.
+  static constexpr uint32_t kNobody = UINT32_MAX;
+  Answer read(uint32_t thread, size_t offset, size_t bytes, uint32_t shown = kNobody);
   Answer write(uint32_t thread, size_t offset, size_t bytes);
   // Reads and writes a cell at once: in order with plain accesses only.
   Answer update(uint32_t thread, size_t offset);
@@ -36,7 +39,8 @@ class RaceDetector {
   Answer copy_starts(uint32_t thread, size_t offset, size_t bytes);
   void copy_lands(uint32_t thread, size_t offset, size_t bytes);
   // The same for one that the copy engine makes; who gets `clock` knows of it.
-  void bulk_copy_lands(size_t offset, size_t bytes, Clock& clock);
+  uint32_t bulk_copy_lands(size_t offset, size_t bytes, Clock& clock);  // when, by its clock
+  uint32_t engine() const { return engine_index(); }
 
   // Ordinary stores are hidden from the asynchronous proxy (copy engine, tensor cores) until the
   // storing thread has fenced.

@@ -48,7 +48,7 @@ void read_b(const WgmmaQueue::Operation& operation, std::vector<float>& b) {
       const uint32_t at = unit_offset(operation.b, row, half);
       uint16_t unit[8];
       std::memcpy(unit, shared_read(at, 16, operation.where), 16);
-      if (!block.races->fenced(at, 16)) {
+      if (!block.races->fenced(block.shared_at + at, 16)) {
         block.machine->fail(FaultKind::kStale, *current, operation.where, [] {
           return std::string("no fence_proxy_async between the store of an operand and wgmma");
         });

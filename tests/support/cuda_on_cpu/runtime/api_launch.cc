@@ -28,6 +28,18 @@ int shared_limit(const CUkern_st& kernel, int device) {
   return found == kernel.shared_limit.end() ? kDefaultSharedBytes : found->second;
 }
 
+// As the launch's attributes say.
+deltad::cuda::Extent cluster_of(const cudaLaunchConfig_t& config) {
+  deltad::cuda::Extent cluster;
+  for (unsigned i = 0; i < config.numAttrs; ++i) {
+    const cudaLaunchAttribute& attribute = config.attrs[i];
+    if (attribute.id != cudaLaunchAttributeClusterDimension) continue;
+    const auto& dim = attribute.val.clusterDim;
+    cluster = {dim.x, dim.y, dim.z};
+  }
+  return cluster;
+}
+
 // What is wrong with the launch; "" if nothing is.
 std::string wrong(const CUkern_st& kernel, const cudaLaunchConfig_t& config) {
   const unsigned block[] = {config.blockDim.x, config.blockDim.y, config.blockDim.z};
@@ -35,6 +47,18 @@ std::string wrong(const CUkern_st& kernel, const cudaLaunchConfig_t& config) {
   for (int i = 0; i < 3; ++i) {
     if (block[i] == 0 || block[i] > static_cast<unsigned>(kMaxBlock[i])) return "block size";
     if (grid[i] == 0 || grid[i] > static_cast<unsigned>(kMaxGrid[i])) return "grid size";
+  }
+  const deltad::cuda::Extent cluster = cluster_of(config);
+  const unsigned of_cluster[] = {cluster.x, cluster.y, cluster.z};
+  uint64_t blocks = 1;
+  for (int i = 0; i < 3; ++i) {
+    blocks *= of_cluster[i];
+    if (of_cluster[i] == 0 || grid[i] % of_cluster[i] != 0) {
+      return "a grid that is no multiple of the cluster";
+    }
+  }
+  if (blocks > deltad::cuda::kMostClusterBlocks) {
+    return "clusters of " + std::to_string(blocks) + " blocks";
   }
   const uint64_t threads = uint64_t{block[0]} * block[1] * block[2];
   if (threads > kernel.kernel->max_threads) {
@@ -66,7 +90,10 @@ std::string text_of(const std::string& kernel, const deltad::cuda::Launch& shape
     return std::to_string(e.x) + "x" + std::to_string(e.y) + "x" + std::to_string(e.z);
   };
   return kernel + " grid " + extent(shape.grid) + " block " + extent(shape.block) + " shared " +
-         std::to_string(shape.shared_bytes);
+         std::to_string(shape.shared_bytes) +
+         (shape.cluster.x * shape.cluster.y * shape.cluster.z == 1
+              ? ""
+              : " cluster " + extent(shape.cluster));
 }
 
 void run_kernel(Gpu& gpu, Operation& operation, const emulator::Kernel& kernel,
@@ -184,7 +211,8 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
     const deltad::cuda::Launch shape = {
         {config->gridDim.x, config->gridDim.y, config->gridDim.z},
         {config->blockDim.x, config->blockDim.y, config->blockDim.z},
-        static_cast<uint32_t>(config->dynamicSmemBytes)};
+        static_cast<uint32_t>(config->dynamicSmemBytes),
+        cluster_of(*config)};
     const auto* bytes = static_cast<const std::byte*>(args[0]);
     work.uses = pointers_in(gpu, bytes, kernel->kernel->params_bytes);
     work.run = [shape, kernel = kernel->kernel,

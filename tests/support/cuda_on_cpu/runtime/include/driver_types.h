@@ -200,12 +200,18 @@ struct cudaFuncAttributes {
 
 typedef enum cudaLaunchAttributeID {
   cudaLaunchAttributeIgnore = 0,
+  cudaLaunchAttributeClusterDimension = 4,
   cudaLaunchAttributeProgrammaticStreamSerialization = 6,
   cudaLaunchAttributePriority = 8,
 } cudaLaunchAttributeID;
 
 typedef union cudaLaunchAttributeValue {
   char pad[64];
+  struct {
+    unsigned int x;
+    unsigned int y;
+    unsigned int z;
+  } clusterDim;
   int programmaticStreamSerializationAllowed;
   int priority;
 } cudaLaunchAttributeValue;

@@ -49,6 +49,30 @@ TEST_F(Launches, AreChecked) {
   EXPECT_EQ(expected_faults(), std::vector<FaultKind>(4, FaultKind::kMisuse));
 }
 
+TEST_F(Launches, ClustersAreChecked) {
+  const cudaStream_t a = stream();
+  ASSERT_CUDA(cudaMemset(in_, 0, 4));
+  ASSERT_CUDA(cudaDeviceSynchronize());
+  const auto launch_clusters = [&](dim3 grid, dim3 cluster) {
+    ScaleParams params = {in_, out_, 0, 1, 1};
+    void* args[] = {&params};
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {cluster.x, cluster.y, cluster.z};
+    const cudaLaunchConfig_t config = {grid, 32, 0, a, &attribute, 1};
+    return cudaLaunchKernelExC(&config, kernel_, args);
+  };
+  const size_t before = launches().size();
+  ASSERT_CUDA(launch_clusters({3, 4}, {1, 2}));
+  ASSERT_CUDA(cudaStreamSynchronize(a));
+  ASSERT_EQ(launches().size(), before + 1);
+  EXPECT_TRUE(launches().back().ends_with(" cluster 1x2x1")) << launches().back();
+  EXPECT_EQ(launch_clusters({3, 4}, {2, 1}), cudaErrorInvalidValue) << "no multiple";
+  EXPECT_EQ(launch_clusters({3, 4}, {1, 0}), cudaErrorInvalidValue);
+  EXPECT_EQ(launch_clusters({4, 4}, {4, 4}), cudaErrorInvalidValue) << "more than eight blocks";
+  EXPECT_EQ(expected_faults(), std::vector<FaultKind>(3, FaultKind::kMisuse));
+}
+
 TEST_F(Launches, OutOfBoundsIsAFaultThatSticks) {
   const cudaStream_t a = stream();
   const ScaleParams params = {in_, out_, 2, 1, 1};

@@ -9,6 +9,7 @@ import sys
 
 def names(headers):
     every = "\n".join(re.sub(r"//.*", "", pathlib.Path(h).read_text()) for h in headers)
+    every = re.sub(r"(?<!typedef )struct\s*\{[^{}]*\}\s*(\w+);", r"int \1;", every)  # a field's type without a name
     for body in re.findall(r"enum(?: \w+)?\s*\{([^}]*)\}", every):
         for enumerator in filter(None, (e.strip() for e in body.split(","))):
             yield f"VALUE({enumerator.split('=')[0].strip()})"
