@@ -61,30 +61,62 @@ struct LinearPrefillKernel {
   int32_t levels;
   uint32_t threads;
   int32_t cycles;  // of a multiprocessor, for 64 columns of a block
+  // Blocks of outputs in a cluster, which share their rows' copies: at most, and of this launch.
+  int32_t most_cluster, cluster = 1;
 };
 // mma.sync, every architecture.
 constexpr LinearPrefillKernel kLinearPrefillKernels[] = {
-    {"deltad_linear_prefill", 128, 128, 0, 128, 1024},
-    {"deltad_linear_prefill_signs1", 128, 96, 1, 128, 768},
-    {"deltad_linear_prefill_signs2", 128, 96, 2, 128, 768},
-    {"deltad_linear_prefill_signs4", 128, 64, 4, 128, 839},
+    {"deltad_linear_prefill", 128, 128, 0, 128, 1024, 1},
+    {"deltad_linear_prefill_signs1", 128, 96, 1, 128, 768, 1},
+    {"deltad_linear_prefill_signs2", 128, 96, 2, 128, 768, 1},
+    {"deltad_linear_prefill_signs4", 128, 64, 4, 128, 839, 1},
 };
 // wgmma: sm_90a alone. Of two that take equally long the larger tiles, which read less from L2.
 constexpr LinearPrefillKernel kLinearPrefillHopperKernels[] = {
-    {"deltad_linear_prefill_r256", 128, 256, 0, 256, 1024},
-    {"deltad_linear_prefill_r256_signs1", 128, 256, 1, 256, 1024},
-    {"deltad_linear_prefill_r256_signs2", 128, 256, 2, 256, 1024},
-    {"deltad_linear_prefill_r256_signs4", 128, 256, 4, 256, 1024},
-    {"deltad_linear_prefill_o192", 192, 128, 0, 384, 768},
-    {"deltad_linear_prefill_o192_signs1", 192, 128, 1, 384, 768},
-    {"deltad_linear_prefill_r128", 128, 128, 0, 256, 512},
-    {"deltad_linear_prefill_r128_signs1", 128, 128, 1, 256, 512},
-    {"deltad_linear_prefill_r128_signs2", 128, 128, 2, 256, 598},
-    {"deltad_linear_prefill_r128_signs4", 128, 128, 4, 256, 916},
+    {"deltad_linear_prefill_r256", 128, 256, 0, 256, 1024, 8},
+    {"deltad_linear_prefill_r256_signs1", 128, 256, 1, 256, 1024, 8},
+    {"deltad_linear_prefill_r256_signs2", 128, 256, 2, 256, 1024, 8},
+    {"deltad_linear_prefill_r256_signs4", 128, 256, 4, 256, 1024, 8},
+    {"deltad_linear_prefill_o192", 192, 128, 0, 384, 768, 8},
+    {"deltad_linear_prefill_o192_signs1", 192, 128, 1, 384, 768, 8},
+    {"deltad_linear_prefill_r128", 128, 128, 0, 256, 512, 8},
+    {"deltad_linear_prefill_r128_signs1", 128, 128, 1, 256, 512, 8},
+    {"deltad_linear_prefill_r128_signs2", 128, 128, 2, 256, 594, 8},
+    {"deltad_linear_prefill_r128_signs4", 128, 128, 4, 256, 910, 8},
 };
 
+// Bytes that L2 can send all multiprocessors in a cycle: NVIDIA's figure for the A100; of Hopper
+// none is published.
+constexpr int64_t kL2Bytes = 5120;
+// What it sends a block for 64 columns: W, signs, and the block's part of the rows.
+constexpr int64_t linear_prefill_bytes(const LinearPrefillKernel& kernel, int32_t levels) {
+  return int64_t{kernel.outputs} * (kPrefillColumns * 2 + kPrefillColumns / 8 * levels) +
+         kernel.tile_rows * kPrefillColumns * 2 / kernel.cluster;
+}
+// Multiprocessors that clusters can be on. They come in pairs, and in groups of at most 18, beyond
+// which no cluster goes; of a group clusters of four and eight fill 16.
+constexpr int32_t cluster_multiprocessors(int32_t multiprocessors, int32_t cluster) {
+  const int32_t in_groups = (multiprocessors + 17) / 18 * 16;
+  const int32_t usable = cluster <= 2 || multiprocessors < in_groups ? multiprocessors : in_groups;
+  return usable / cluster * cluster;
+}
+
+// Blocks that the outputs are cut into. Those that fill the last cluster have no outputs.
+constexpr int32_t linear_prefill_parts(const LinearPrefillKernel& kernel, int32_t outputs) {
+  const int32_t of_cluster = kernel.outputs * kernel.cluster;
+  return (outputs + of_cluster - 1) / of_cluster * kernel.cluster;
+}
+
+// In the order in which they are taken, of those that are done at the same time.
+struct LinearPrefillCluster {
+  int32_t blocks;
+  bool padded;  // with blocks that have no outputs
+};
+constexpr LinearPrefillCluster kLinearPrefillClusters[] = {
+    {2, false}, {4, false}, {8, false}, {1, false}, {2, true}, {4, true}, {8, true}};
+
 // Of several kernels that give the same bits, the one that is done first on so many
-// multiprocessors: turns of blocks, each as long as its busiest pipe (kernels_predicted.md).
+// multiprocessors: turns of blocks, each as long as its busiest pipe or L2 (kernels_predicted.md).
 // `levels`: the most that a variant in the batch has on this weight.
 template <class Kernels, class Groups>
 constexpr LinearPrefillKernel linear_prefill_kernel(const Kernels& kernels, const Groups& groups,
@@ -92,17 +124,27 @@ constexpr LinearPrefillKernel linear_prefill_kernel(const Kernels& kernels, cons
                                                     int32_t multiprocessors) {
   LinearPrefillKernel best{};
   int64_t least = 0;
-  for (const LinearPrefillKernel& kernel : kernels) {
+  for (LinearPrefillKernel kernel : kernels) {
     if (kernel.levels < levels) continue;
-    int64_t blocks = 0;
+    int64_t tiles = 0;
     for (const RowGroup& group : groups) {
-      blocks += (group.end_row - group.first_row + kernel.tile_rows - 1) / kernel.tile_rows;
+      tiles += (group.end_row - group.first_row + kernel.tile_rows - 1) / kernel.tile_rows;
     }
-    blocks *= (outputs + kernel.outputs - 1) / kernel.outputs;
-    const int64_t time = (blocks + multiprocessors - 1) / multiprocessors * kernel.cycles;
-    if (best.name == nullptr || time < least) {
-      best = kernel;
-      least = time;
+    for (const LinearPrefillCluster& choice : kLinearPrefillClusters) {
+      kernel.cluster = choice.blocks;
+      const int64_t width = cluster_multiprocessors(multiprocessors, kernel.cluster);
+      const int32_t parts = linear_prefill_parts(kernel, outputs);
+      const bool padded = parts * kernel.outputs >= outputs + kernel.outputs;
+      if (kernel.cluster > kernel.most_cluster || width == 0 || padded != choice.padded) continue;
+      const int64_t blocks = tiles * parts;
+      const int64_t l2 =
+          linear_prefill_bytes(kernel, levels) * (blocks < width ? blocks : width) / kL2Bytes;
+      const int64_t turn = l2 > kernel.cycles ? l2 : kernel.cycles;
+      const int64_t time = (blocks + width - 1) / width * turn;
+      if (best.name == nullptr || time < least) {
+        best = kernel;
+        least = time;
+      }
     }
   }
   return best;
@@ -122,13 +164,15 @@ constexpr uint32_t linear_prefill_shared(const LinearPrefillKernel& kernel) {
                                kLinearPrefillStages * 16);
 }
 
-// rows: of how many groups. The device cuts them into tiles; there are at most that many.
+// rows: of how many groups. The device cuts them into tiles; there are at most that many. The
+// blocks of a cluster have the same tile.
 inline Launch linear_prefill_launch(const LinearPrefillParams& p, const LinearPrefillKernel& kernel,
                                     int32_t rows, int32_t groups) {
   return {{static_cast<uint32_t>(rows / kernel.tile_rows + groups),
-           static_cast<uint32_t>((p.outputs + kernel.outputs - 1) / kernel.outputs)},
+           static_cast<uint32_t>(linear_prefill_parts(kernel, p.outputs))},
           {kernel.threads},
-          linear_prefill_shared(kernel)};
+          linear_prefill_shared(kernel),
+          {1, static_cast<uint32_t>(kernel.cluster)}};
 }
 
 }  // namespace deltad::cuda

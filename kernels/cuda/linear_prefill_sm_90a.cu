@@ -10,14 +10,16 @@ constexpr int32_t kHalf = 128;                 // rows: the n of one wgmma
 constexpr int32_t kGroup = 8 * kPrefillUnits;  // 16-byte units from 8 rows to the next
 
 // Stages of activations: bulk copies in, wgmma out. Thread 0 copies, two blocks of columns after a
-// stage was used, so that the warpgroups may be a block of columns apart.
+// stage was used, so that the warpgroups may be a block of columns apart. The blocks of a cluster
+// have the same rows: each copies its part of a stage to all of them, so it may go into a stage
+// only when all of them are done with it.
 template <int kOutputs, int kStageRows>
 struct PrefillStages {
   static constexpr int32_t kStage = kStageRows * kPrefillUnits;  // units
   Shared<uint4> data;
   Shared<uint64_t> full, empty;
-  const uint4* x;
-  int64_t block;  // units between two blocks of columns
+  const uint4* x;  // what thread 0 copies next
+  int64_t block;   // units between two blocks of columns
   int32_t blocks;
 
   DELTAD_DEVICE explicit PrefillStages(const LinearPrefillParams& p) {
@@ -32,14 +34,24 @@ struct PrefillStages {
     if (threadIdx.x == 0) {
       for (int32_t s = 0; s < kLinearPrefillStages; ++s) {
         mbarrier_init(full + s, 1);
-        mbarrier_init(empty + s, kOutputs / 16);  // warps
+        mbarrier_init(empty + s, kOutputs / 16 * cluster_blocks());  // warps
       }
-      fence_proxy_async();
+      mbarrier_init_fence();
     }
-    __syncthreads();
+    cluster_arrive();
   }
-  DELTAD_DEVICE void set_rows(int32_t packed) { x += packed * kPrefillUnits; }
-  DELTAD_DEVICE void copy(int32_t i) const {
+  // Waits for the others' init.
+  DELTAD_DEVICE void set_rows(int32_t packed) {
+    x += packed * kPrefillUnits + first_unit();
+    cluster_wait();
+  }
+  // A block's part of a stage.
+  DELTAD_DEVICE static uint32_t units() { return kStage >> __popc(cluster_blocks() - 1); }
+  DELTAD_DEVICE static int32_t first_unit() {
+    return static_cast<int32_t>(cluster_rank() * units());
+  }
+  // Block of columns i; called for one after the other.
+  DELTAD_DEVICE void copy(int32_t i) {
     if (threadIdx.x != 0) return;
     if (!in_bounds(i < blocks)) return;
     const int32_t stage = i % kLinearPrefillStages;
@@ -47,22 +59,33 @@ struct PrefillStages {
       mbarrier_wait(empty + stage, static_cast<uint32_t>(i / kLinearPrefillStages - 1) & 1);
     }
     mbarrier_arrive_expect(full + stage, kStage * 16);
-    cp_async_bulk(data + stage * kStage, x + i * block, kStage * 16, full + stage);
+    const Shared<uint4> to = data + (stage * kStage + first_unit());
+    if (const uint32_t blocks_here = cluster_blocks(); blocks_here == 1) {
+      cp_async_bulk(to, x, kStage * 16, full + stage);
+    } else {
+      bulk_copy_multicast(to, x, units() * 16, full + stage,
+                          static_cast<uint16_t>((1u << blocks_here) - 1));
+    }
+    x += block;
   }
   DELTAD_DEVICE void wait(int32_t i) const {
     mbarrier_wait(full + i % kLinearPrefillStages,
                   static_cast<uint32_t>(i / kLinearPrefillStages) & 1);
   }
-  // A warp is done with a stage, all of its lanes having waited for what they multiplied.
+  // A warp is done with a stage that will be used again, all of its lanes having waited for what
+  // they multiplied; a lane tells a block. Nobody tells a block what it does not wait for: it may
+  // have ended.
   DELTAD_DEVICE void release(int32_t i) const {
+    if (!in_bounds(i + kLinearPrefillStages < blocks)) return;
     __syncwarp();
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(empty + i % kLinearPrefillStages);
+    const uint32_t lane = threadIdx.x % 32;
+    if (lane < cluster_blocks()) mbarrier_arrive_at(empty + i % kLinearPrefillStages, lane);
   }
 };
 
 // d: sums of the tile's halves of 128 rows. step: the first block's, already asked for.
 template <bool kApart, int kOutputs, int kRows, int kLevels>
-DELTAD_DEVICE void multiply(const PrefillStages<kOutputs, kRows>& stages,
+DELTAD_DEVICE void multiply(PrefillStages<kOutputs, kRows>& stages,
                             const PrefillWeights<2, kLevels>& weights,
                             StepOfTile<kLevels> (&step)[2][2],
                             float (&d)[kRows / kHalf][kHalf / 2]) {

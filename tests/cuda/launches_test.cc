@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tensor/float16.h"
 #include "tests/cuda/gpu_life.h"
 
 namespace deltad::testing {
@@ -84,6 +85,52 @@ TEST_F(CudaLaunches, OfSignsAreThoseOfTheWeightsThatHaveThem) {
   EXPECT_TRUE(launches.back().starts_with("deltad_linear_r16 ")) << launches.back();
   EXPECT_EQ(count(launches, "deltad_low_rank"), 0);
   EXPECT_EQ(count(launches, "deltad_silu_gate "), 0);
+}
+
+// Two blocks of outputs share their rows. The weight's second half is its first again.
+TEST_F(CudaLaunches, OfPromptsAreInClustersOfBlocks) {
+  constexpr int64_t kOutputs = 256, kColumns = 72;
+  constexpr int32_t kRows = 3;
+  auto made = make_cuda_backend({0, 1});
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  Backend& backend = **made;
+  std::vector<uint16_t> w(kOutputs * kColumns);
+  for (size_t i = 0; i < w.size(); ++i)
+    w[i] = f32_to_bf16(static_cast<float>(i % (w.size() / 2) % 61) / 32 - 1);
+  const WeightSpec spec{WeightKind::kMatrix, {{"a", kOutputs}}, kColumns};
+  ASSERT_TRUE(backend.declare_weights({spec}).ok());
+  ASSERT_TRUE(backend.put_rows(0, 0, 0, kOutputs, w.data()).ok());
+  ASSERT_TRUE(backend.finish_weights().ok());
+  Ops& ops = backend.ops();
+  const int64_t stride = ops.row_stride(kColumns);
+  const std::vector<uint16_t> x(static_cast<size_t>(kRows * stride), f32_to_bf16(0.5f));
+  Buffer in = std::move(*backend.allocate(x.size() * 2));
+  Buffer out = std::move(*backend.allocate(kRows * kOutputs * 4));
+  const TensorView y =
+      matrix_view(out.data(), DType::kF32, kRows, kOutputs, kOutputs, DeviceKind::kCuda);
+  const std::vector<int32_t> ids(kRows);
+  const std::vector<RowGroup> groups = {{0, kRows, -1}};
+  const int32_t block = 0;
+  const std::vector<SequenceSpan> spans = {{0, kRows, 0, &block, false}};
+  const Launches launches = of([&]() -> Status {
+    RETURN_IF_ERROR(backend.upload(in.data(), x.data(), in.bytes()));
+    ops.begin_step({ids, groups, spans, {}, {}});
+    ops.linear(y, matrix_view(in.data(), DType::kBF16, kRows, kColumns, stride, DeviceKind::kCuda),
+               0, groups, Epilogue::kStore);
+    ASSIGN_OR_RETURN(const auto values, ops.download(y));
+    for (int64_t r = 0; r < kRows; ++r) {
+      const float* row = values.row<float>(r);
+      EXPECT_TRUE(std::equal(row, row + kOutputs / 2, row + kOutputs / 2));
+      EXPECT_TRUE(std::any_of(row, row + kOutputs / 2, [](float v) { return v != 0; }));
+    }
+    return ops.end_step({}).status();
+  });
+  const auto linear = std::find_if(launches.begin(), launches.end(), [](const std::string& l) {
+    return l.starts_with("deltad_linear_prefill_r128 ");
+  });
+  ASSERT_NE(linear, launches.end());
+  EXPECT_NE(linear->find(" grid 1x2x1 "), std::string::npos) << *linear;
+  EXPECT_TRUE(linear->ends_with(" cluster 1x2x1")) << *linear;
 }
 
 // Of four fused weights in three layers, two in two layers have factors.

@@ -7,12 +7,7 @@ import difflib
 SHARE = 0.85  # of memory's rate up to MOST_ROWS rows, of the tensor cores' time from LEAST_ROWS on
 OF_A_LEVEL = 0.10  # what a level of a variant may add to the time without
 MOST_ROWS, LEAST_ROWS = 16, 512
-PEAK, IN_A_BLOCK = "of the tensor cores' peak", "tensor pipe busy in a block"  # columns of the prompts' table
-# Prompts that cannot fill a device, whatever the kernel: what they owe instead, and why.
-NOT_FILLED = {
-    (512, "q, k, v"): (0.65, "6144 outputs × 512 rows are 96 tiles of 128 × 256 or 192 of 128 × 128: 73 % of one or two turns of 132 "
-                             "multiprocessors"),
-}
+PEAK, IN_A_BLOCK = "of the tensor cores' peak", "tensor pipe busy in a block"  # columns of the prompts' table; L2 bounds both
 
 
 def tables(text):
@@ -59,10 +54,9 @@ def prefill(text):
         rows, weight = int(line["rows"]), line["weight"]
         if rows < LEAST_ROWS or line["variants"] != "1":
             continue
-        owed = NOT_FILLED.get((rows, weight), (SHARE, ""))[0]
-        for column, least in ((PEAK, owed), (IN_A_BLOCK, SHARE)):
-            if number(line[column]) < least:
-                found.append(f"prompts of {rows} rows, {weight}: {column} is {line[column]}, not {least:.0%}")
+        for column in (PEAK, IN_A_BLOCK):
+            if number(line[column]) < SHARE:
+                found.append(f"prompts of {rows} rows, {weight}: {column} is {line[column]}, not {SHARE:.0%}")
     return found
 
 

@@ -7,7 +7,9 @@ import sys
 import tempfile
 import unittest
 
+import prefill
 import resources
+import sass
 import targets
 
 PAGE = (pathlib.Path(__file__).parents[3] / "docs/kernels_predicted.md").read_text()
@@ -96,17 +98,9 @@ class Targets(unittest.TestCase):
                 self.assertIn("10%", self.missed(text))
             else:
                 self.assertEqual(targets.problems(text, text, FITS), [])
-        line = next(l for l in targets.rows_with(TEXT, "weight", targets.PEAK) if l["rows"] == "2048" and l["variants"] == "1")
-        self.assertIn("84%", self.missed(with_cell(TEXT, targets.PEAK, "84%", rows="2048", variants="1", weight=line["weight"])))
-
-    def test_prompts_that_cannot_fill_a_device_owe_less_but_not_nothing(self):
-        for (rows, weight), (least, reason) in targets.NOT_FILLED.items():
-            self.assertTrue(reason)
-            self.assertLess(least, targets.SHARE)
-            text = with_cell(TEXT, targets.PEAK, f"{least - 0.01:.0%}", rows=str(rows), variants="1", weight=weight)
-            self.assertIn(weight, self.missed(text))
-            text = with_cell(TEXT, targets.IN_A_BLOCK, "84%", rows=str(rows), variants="1", weight=weight)
-            self.assertIn(weight, self.missed(text))
+        for line in ("84.9%", "84%"):
+            for column in (targets.PEAK, targets.IN_A_BLOCK):
+                self.assertIn(line, self.missed(with_cell(TEXT, column, line, rows="512", variants="1", weight="q, k, v")))
 
     def test_a_table_that_is_gone(self):
         for columns in (("| layer of rows |",), ("| rows |", "| H100: share of its rate |"), (f"| {targets.PEAK} |",)):
@@ -115,6 +109,80 @@ class Targets(unittest.TestCase):
             text = "\n\n".join(blocks)
             with self.assertRaises(SystemExit):
                 targets.problems(text, text, FITS)
+
+
+def kernel(cycles=512, once=0, outputs=128, rows=128):
+    k = object.__new__(prefill.Kernel)
+    k.outputs, k.rows, k.levels, k.most_cluster = outputs, rows, 1, 8
+    k.cycles = k.tensor = k.header_cycles = cycles
+    k.once, k.apart_cycles = once, 2 * cycles
+    return k
+
+
+LISTING = """.text.deltad_kernel:
+.L_x_0:
+        /*0000*/                   IADD3 R1, R1, 0x1, RZ ;
+        /*0010*/               @P0 BRA `(.L_x_2) ;
+        /*0020*/               @P1 BRA `(.L_x_1) ;
+        /*0030*/                   IADD3 R2, R2, 0x1, RZ ;
+.L_x_1:
+        /*0040*/                   UBLKCP.S.G.MULTICAST [UR6], [UR14], UR9 ;
+.L_x_2:
+        /*0050*/                   HGMMA.64x128x16.F32 R24, R88, gdesc[UR4], R24 ;
+        /*0060*/               @P2 BRA `(.L_x_0) ;
+        /*0070*/                   EXIT ;
+"""
+
+
+class Prompts(unittest.TestCase):
+    """The model: 4096 outputs × 512 rows are 128 blocks of 128 × 128, all at once."""
+
+    def peak(self, k, cluster, levels=1, **kinds):
+        return prefill.Prediction(k, cluster, [512], 4096, 4096, levels, **kinds)
+
+    def test_l2_bounds_a_turn(self):
+        whole = 128 / prefill.MULTIPROCESSORS
+        for cluster, kib in ((1, 33), (2, 25), (4, 21), (8, 19)):
+            p = self.peak(kernel(), cluster)
+            self.assertAlmostEqual(p.l2, 128 * kib * 1024 / 512)
+            self.assertAlmostEqual(p.peak, whole * min(1, prefill.L2 / p.l2))
+        self.assertEqual(self.peak(kernel(), 8).peak, whole)
+        self.assertLess(self.peak(kernel(), 4).peak, whole)
+        self.assertEqual(self.peak(kernel(), 4, levels=0).peak, whole)  # without signs it just fits
+        self.assertEqual(self.peak(kernel(), 1, apart=True).peak, whole / 2)  # twice the products, no more bytes
+
+    def test_what_a_block_does_once_is_not_bound_by_l2(self):
+        p = self.peak(kernel(once=1000), 1)
+        self.assertAlmostEqual(p.of_block, 64 * 512 / (64 * 128 * 33 * 1024 / prefill.L2 + 1000))
+
+    def test_blocks_without_outputs_count(self):
+        p = prefill.Prediction(kernel(), 8, [512], 128 * 31, 4096, 1)
+        self.assertEqual(p.blocks, 128)
+        self.assertAlmostEqual(p.of_tiles, 31 / 32)
+
+    def test_clusters_leave_multiprocessors_idle(self):
+        self.assertEqual([prefill.width_of(c) for c in (1, 2, 4, 8)], [132, 132, 128, 128])
+        p = prefill.Prediction(kernel(), 4, [512 * 33], 128, 4096, 1)  # 132 tiles of rows
+        self.assertAlmostEqual(p.of_processors, 132 * 4 / (5 * 132))
+
+    def test_the_choice_is_the_headers(self):
+        small, large = kernel(), kernel(cycles=1024, rows=256)
+        chosen = lambda outputs, rows, levels: prefill.choose([large, small], [rows], outputs, levels)
+        self.assertEqual(chosen(4096, 2048, 1), (large, 2))
+        self.assertEqual(chosen(4096, 512, 1), (small, 8))
+        self.assertEqual(chosen(4096, 512, 0), (small, 4))
+        self.assertEqual(chosen(128 * 31, 512, 1), (small, 8))
+        self.assertEqual(chosen(128, 512, 1), (small, 1))
+
+    def test_copies_are_of_one_warp(self):
+        code = sass.parse(LISTING)[0]
+        loop = code.loops()[0]
+        self.assertEqual([i.opcode for i in prefill.copying(code, loop)], ["BRA", "IADD3", "UBLKCP.S.G.MULTICAST"])
+        self.assertEqual(prefill.busy_of(code, loop, 1, "sm_90a")["issue"], 7)
+        self.assertEqual(prefill.busy_of(code, loop, 2, "sm_90a")["issue"], 2 * 7 - 3)
+
+    def test_a_share_never_reads_as_more(self):
+        self.assertEqual([prefill.share(x) for x in (0.8499, 0.85, 0.84999, 1)], ["84.9%", "85.0%", "84.9%", "100.0%"])
 
 
 class Spills(unittest.TestCase):

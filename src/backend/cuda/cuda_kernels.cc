@@ -109,19 +109,25 @@ Status CudaKernels::launch_bytes(cudaStream_t stream, const char* name, const cu
   config.blockDim = dim3(shape.block.x, shape.block.y, shape.block.z);
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
+  cudaLaunchAttribute attributes[2] = {};
+  config.attrs = attributes;
   // Kernels of a step wait for the one before themselves, after what they can do without it.
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
   if (stream == device_.compute() && device_.major() >= kOverlapsFrom) {
-    config.attrs = &overlap;
-    config.numAttrs = 1;
+    cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (shape.cluster.x * shape.cluster.y * shape.cluster.z > 1) {
+    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {shape.cluster.x, shape.cluster.y, shape.cluster.z};
   }
   void* arguments[] = {const_cast<void*>(params)};
   return CUDA_STATUS(
       device_, cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(at->second), arguments),
-      fmt::format("launching {} on {} × {} × {} blocks", name, shape.grid.x, shape.grid.y,
-                  shape.grid.z));
+      fmt::format("launching {} on {} × {} × {} blocks in clusters of {} × {} × {}", name,
+                  shape.grid.x, shape.grid.y, shape.grid.z, shape.cluster.x, shape.cluster.y,
+                  shape.cluster.z));
 }
 
 }  // namespace deltad

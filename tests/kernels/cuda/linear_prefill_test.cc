@@ -118,6 +118,47 @@ TEST(LinearPrefillRows, AreTheSameBitsInTilesOfEverySize) {
   EXPECT_EQ(run(PrefillFamily::kWgmma192), out);
 }
 
+// Rows of several variants in whole tiles and ragged ones, more blocks of columns than stages, and
+// outputs that fill no block. Blocks of a cluster do not all multiply apart, so some wait for
+// others.
+TEST(LinearPrefillClusters, GiveTheSameBits) {
+  const auto expect_same = [](PrefillFamily family, int32_t outputs,
+                              std::initializer_list<int32_t> clusters) {
+    PrefillCase c({{128, outputs - 128}, 328});
+    const int32_t v = c.weight().add_variant(1, 1e-3), w = c.weight().add_variant(1, 1e-3);
+    c.weight().scale_alpha(v, 1, 0.01f);
+    const std::vector<float> x = c.weight().random_rows(150);
+    const std::vector<RowGroup> groups = {{0, 1, -1}, {1, 8, w}, {8, 150, v}};
+    LinearPrefillKernel kernel = prefill_kernel(family, 1);
+    const DecodeCase::Run alone = c.run(x, groups, kernel);
+    ASSERT_TRUE(alone.report.ok()) << alone.report.text();
+    for (const int32_t cluster : clusters) {
+      kernel.cluster = cluster;
+      for (const Order order : {Order::kFifo, Order::kLifo, Order::kRandom}) {
+        const Options options = {.order = order, .seed = 5, .resident_blocks = 4};
+        const DecodeCase::Run run = c.run(x, groups, kernel, {.options = options});
+        ASSERT_TRUE(run.report.ok()) << "clusters of " << cluster << ": " << run.report.text();
+        EXPECT_EQ(run.out, alone.out) << "clusters of " << cluster;
+      }
+    }
+  };
+  expect_same(PrefillFamily::kWgmma128, 504, {2, 4});
+  expect_same(PrefillFamily::kWgmma256, 248, {2});
+  expect_same(PrefillFamily::kWgmma192, 376, {2, 4});  // two blocks without outputs
+}
+
+TEST(LinearPrefillClusters, OfEightBlocks) {
+  PrefillCase c({{1016}, 328});
+  const int32_t v = c.weight().add_variant(1, 1e-3);
+  const std::vector<float> x = c.weight().random_rows(9);
+  LinearPrefillKernel kernel = prefill_kernel(PrefillFamily::kWgmma128, 1);
+  const DecodeCase::Run alone = c.run(x, {{0, 9, v}}, kernel);
+  kernel.cluster = 8;
+  const DecodeCase::Run run = c.run(x, {{0, 9, v}}, kernel);
+  ASSERT_TRUE(run.report.ok()) << run.report.text();
+  EXPECT_EQ(run.out, alone.out);
+}
+
 TEST_P(LinearPrefill, RowsAreTheSameBitsInEveryOrderOfThreadsAndBlocks) {
   Middle m;
   const std::vector<float> x = m.c.weight().random_rows(18);
@@ -180,8 +221,8 @@ TEST_P(LinearPrefill, KeepsTheDeltaOfEveryLevel) {
 
 // Batches that between them reach every site and what hangs on it.
 TEST_P(LinearPrefill, SitesMatter) {
-  // Two blocks of outputs, the last not full; more stages than there are; a last tile that ends
-  // with the memory of W and of the signs.
+  // Two blocks of outputs, the last not full, by wgmma in a cluster; more stages than there are; a
+  // last tile that ends with the memory of W and of the signs.
   PrefillCase wide({{152}, 512}), gated({{40, 40}, 520, true}), narrow({{16}, 40});
   const int32_t a = wide.weight().add_variant(2, 2e-3), b = wide.weight().add_variant(1, 2e-5);
   const int32_t g = gated.weight().add_variant(1, 1e-3), n = narrow.weight().add_variant(1, 1e-3);
@@ -207,6 +248,7 @@ TEST_P(LinearPrefill, SitesMatter) {
                                  {{0, 1, n}},
                                  kernel(1),
                                  LinearPrefillEpilogue::kStore}};
+  batches[0].kernel.cluster = std::min(2, batches[0].kernel.most_cluster);
   expect_every_site_matters([&](const Options& options, emulator::Report* report) {
     std::vector<std::vector<float>> out;
     for (Batch& batch : batches) {
@@ -248,6 +290,45 @@ TEST_P(LinearPrefill, AccessesAreWithoutConflicts) {
   constexpr uint64_t kWeights = 128 * 512;
   EXPECT_GE(base, kWeights * 2 + kWeights / 8);
   EXPECT_LE(base, kWeights * 2 + kWeights + 128 * 64);
+}
+
+// Pairs of blocks, unless L2 could not send what their tiles take.
+TEST(LinearPrefillKernels, AreInClustersAsL2Needs) {
+  const auto cluster = [](int32_t outputs, int32_t levels, int32_t rows, int32_t processors = 132) {
+    return linear_prefill_kernel(kLinearPrefillHopperKernels, std::vector<RowGroup>{{0, rows, 0}},
+                                 outputs, levels, processors)
+        .cluster;
+  };
+  EXPECT_EQ(cluster(4096, 1, 2048), 2);     // 128 × 256: 33 KiB in 1024 cycles
+  EXPECT_EQ(cluster(6144, 1, 512), 4);      // 192 × 128: 29.5 KiB in 768, not 33.5
+  EXPECT_EQ(cluster(4096, 1, 512), 8);      // 128 × 128: 19 KiB in 512, not 21
+  EXPECT_EQ(cluster(4096, 0, 512), 4);      // without signs 20
+  EXPECT_EQ(cluster(4096, 2, 512), 4);      // 22 KiB in 594
+  EXPECT_EQ(cluster(128 * 31, 1, 512), 8);  // and one block without outputs
+  EXPECT_EQ(cluster(128, 1, 512), 1);
+  EXPECT_EQ(cluster(256, 1, 512), 2);  // few blocks: L2 has enough for them
+  EXPECT_EQ(cluster(4096, 1, 2048, 1), 1);
+  EXPECT_EQ(
+      linear_prefill_kernel(kLinearPrefillKernels, std::vector<RowGroup>{{0, 512, 0}}, 4096, 1, 108)
+          .cluster,
+      1);
+  LinearPrefillParams p{};
+  p.outputs = 4096;
+  LinearPrefillKernel kernel = kLinearPrefillHopperKernels[0];
+  kernel.cluster = 4;
+  const Launch launch = linear_prefill_launch(p, kernel, 512, 1);
+  EXPECT_EQ(launch.cluster.x, 1u);  // the same rows
+  EXPECT_EQ(launch.cluster.y, 4u);
+}
+
+// GPCs of at most 18 multiprocessors: clusters of more than two fill 16 of them.
+TEST(LinearPrefillKernels, ClustersLeaveMultiprocessorsIdle) {
+  EXPECT_EQ(cluster_multiprocessors(132, 1), 132);
+  EXPECT_EQ(cluster_multiprocessors(132, 2), 132);
+  EXPECT_EQ(cluster_multiprocessors(132, 4), 128);
+  EXPECT_EQ(cluster_multiprocessors(132, 8), 128);
+  EXPECT_EQ(cluster_multiprocessors(78, 8), 72);
+  EXPECT_EQ(cluster_multiprocessors(7, 8), 0);
 }
 
 // Of one variant: tiles of 128 rows where those of 256 would leave multiprocessors idle.

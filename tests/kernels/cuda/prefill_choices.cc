@@ -35,6 +35,14 @@ LinearPrefillKernel prefill_kernel(PrefillFamily family, int32_t levels) {
   return {};
 }
 
+LinearPrefillKernel in_clusters(LinearPrefillKernel kernel, int32_t outputs, int32_t most) {
+  const int32_t blocks = (outputs + kernel.outputs - 1) / kernel.outputs;
+  for (int32_t cluster = 2; cluster <= std::min(most, kernel.most_cluster); cluster *= 2) {
+    if (blocks % cluster == 0) kernel.cluster = cluster;
+  }
+  return kernel;
+}
+
 bool repeats_another(const Choice& choice) {
   return shape_of(choice).columns > kLongColumns && kRowsList[choice[kRows]] > kMostLongRows;
 }
@@ -64,7 +72,8 @@ void expect_prefill_choice(const Choice& choice, PrefillFamily family, uint32_t 
   call.initial = call.epilogue == LinearPrefillEpilogue::kAddResidual ? &residual : nullptr;
   call.options = {
       .order = static_cast<emulator::Order>(seed % 3), .seed = seed, .resident_blocks = 2};
-  const LinearPrefillKernel kernel = prefill_kernel(family, slots.size() > 1 ? levels : 0);
+  const LinearPrefillKernel kernel = in_clusters(
+      prefill_kernel(family, slots.size() > 1 ? levels : 0), weight.shape().outputs(), 4);
   const DecodeCase::Run run = c.run(x, groups, kernel, call);
   ASSERT_TRUE(run.report.ok()) << run.report.text();
   expect_oracle(c, x, groups, call, run.out);

@@ -14,6 +14,8 @@ namespace deltad::cuda {
 enum class PrefillFamily : uint8_t { kMma, kWgmma128, kWgmma256, kWgmma192 };
 // The family's kernel for so many levels; of the last, which has one at most, wgmma128's.
 LinearPrefillKernel prefill_kernel(PrefillFamily family, int32_t levels);
+// The same in the largest clusters of at most so many blocks that all have outputs.
+LinearPrefillKernel in_clusters(LinearPrefillKernel kernel, int32_t outputs, int32_t most);
 
 // Of long rows no more than 33 are run: a choice of more is that of 33 again, its other values
 // aside, which meet each other in many choices.

@@ -94,6 +94,11 @@ std::string run_on_card(const std::string& cubin, const char* kernel, const Laun
   config.gridDim = dim3(shape.grid.x, shape.grid.y, shape.grid.z);
   config.blockDim = dim3(shape.block.x, shape.block.y, shape.block.z);
   config.dynamicSmemBytes = shape.shared_bytes;
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {shape.cluster.x, shape.cluster.y, shape.cluster.z};
+  config.attrs = &cluster;
+  config.numAttrs = shape.cluster.x * shape.cluster.y * shape.cluster.z > 1 ? 1 : 0;
   void* arguments[] = {const_cast<std::byte*>(params.data())};
   (void)(calls.ok("cudaFuncSetAttribute",
                   cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
