@@ -20,6 +20,11 @@ struct Extent {
 struct Launch {
   Extent grid, block;
   uint32_t shared_bytes = 0;  // dynamic shared memory
+  // Blocks that run at the same time and reach each other's shared memory (sm_90 and later); the
+  // grid is a multiple of it.
+  Extent cluster = {};
 };
+
+constexpr uint32_t kMostClusterBlocks = 8;  // on every device with clusters
 
 }  // namespace deltad::cuda

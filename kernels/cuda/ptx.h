@@ -72,6 +72,21 @@ DELTAD_DEVICE void mbarrier_arrive_expect(uint64_t* barrier, uint32_t bytes) {
       "r"(bytes)
       : "memory");
 }
+// Shows the mbarriers that this thread made to the copy engine, and with a cluster barrier after
+// it to the cluster's threads.
+DELTAD_DEVICE void mbarrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+// Arrives at the mbarrier that lies at the same place of the cluster's block `rank`. It orders
+// reads that have ended before what who waits does next, and publishes no stores to other blocks:
+// .release.cluster would wait for all of the warp's memory accesses, L2's too (MEMBAR.ALL.GPU).
+DELTAD_DEVICE void mbarrier_arrive_at(uint64_t* barrier, uint32_t rank) {
+  asm volatile(
+      "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
+      "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(shared_address(barrier)),
+      "r"(rank)
+      : "memory");
+}
 // Waits for the end of the phase of this parity, the one under way or the one before.
 DELTAD_DEVICE void mbarrier_wait(uint64_t* barrier, uint32_t parity) {
   uint32_t ended;
@@ -92,6 +107,16 @@ DELTAD_DEVICE void cp_async_bulk(void* to, const void* from, uint32_t bytes, uin
       "l"(from), "r"(bytes), "r"(shared_address(barrier))
       : "memory");
 }
+// The same to the same place of each block of the cluster whose bit is set, where it counts for the
+// mbarrier at the place of this one.
+DELTAD_DEVICE void bulk_copy_multicast(void* to, const void* from, uint32_t bytes,
+                                       uint64_t* barrier, uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+      "[%1], %2, [%3], %4;" ::"r"(shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(barrier)), "h"(blocks)
+      : "memory");
+}
 // Asks for bytes to come into the L2 cache, a multiple of 16 (sm_90 and later; elsewhere it does
 // nothing).
 DELTAD_DEVICE void prefetch_l2([[maybe_unused]] const void* from, [[maybe_unused]] uint32_t bytes) {
@@ -103,6 +128,27 @@ DELTAD_DEVICE void prefetch_l2([[maybe_unused]] const void* from, [[maybe_unused
 // engine and the tensor cores; with a barrier after it, all threads' that did so.
 DELTAD_DEVICE void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// Clusters, sm_90 and later: blocks that run at the same time and reach each other's shared memory.
+// Without one, a block is a cluster of its own.
+DELTAD_DEVICE uint32_t cluster_rank() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+DELTAD_DEVICE uint32_t cluster_blocks() {
+  uint32_t blocks;
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+  return blocks;
+}
+// All threads of the cluster meet: each arrives, then waits, whole warps at a time. Publishes
+// nothing but mbarriers that mbarrier_init_fence showed.
+DELTAD_DEVICE void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+DELTAD_DEVICE void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 // Four 8×8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
