@@ -32,6 +32,7 @@ const Builders& builders() {
     add_copy_ops(b);
     add_mbarrier_ops(b);
     add_control_ops(b);
+    add_cluster_ops(b);
     add_warp_ops(b);
     add_matrix_ops(b);
     add_wgmma_ops(b);

@@ -98,9 +98,13 @@ void add_atomic_ops(Builders&);
 void add_copy_ops(Builders&);
 void add_mbarrier_ops(Builders&);
 void add_control_ops(Builders&);
+void add_cluster_ops(Builders&);
 void add_warp_ops(Builders&);
 void add_matrix_ops(Builders&);
 void add_wgmma_ops(Builders&);
+
+// barrier.cluster, from the modifier after that.
+void build_cluster_barrier(Decoder&);
 
 // Throws Fault.
 Kernel decode(const ModuleText& module, const std::string& name);

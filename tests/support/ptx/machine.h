@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -18,6 +19,8 @@
 
 namespace deltad::ptx {
 
+struct Block;
+struct Cluster;
 struct Warp;
 struct Instr;
 using Handler = void (*)(Warp&, const Instr&, uint32_t lanes);
@@ -39,6 +42,8 @@ struct Instr {
   bool guard_negated = false;
   Flow flow = Flow::kPlain;
   bool removable = false;  // a barrier, wait or fence: what Mutation::kSkip may take away
+  bool weakens = false;    // orders blocks of a cluster: what Mutation::kWeaken may take away
+  bool beyond = false;     // its shared addresses may lie in another block of the cluster
   bool compares = false;   // setp: op[0] is its answer, op[1] the opposite if aux[2]
   int done_op = -1;        // of a wait that is polled: which operand says that it is over
   int target = -1;         // of a branch
@@ -77,14 +82,27 @@ struct Kernel {
   uint32_t dynamic_shared = 0;  // where it begins
 };
 
+constexpr int64_t kMostBytes = 1 << 20;  // that an mbarrier counts, or owes
 struct MBarrier {
   uint32_t expected = 0, pending = 0;
   int64_t bytes = 0;
   uint64_t phase = 0;
-  Clock arriving = {}, completed = {};  // what arrivals make known: of this phase, of those before
+  // What arrivals make known: those of the block; those from beyond it to waits of the cluster's
+  // scope; that those from beyond it happened. Of this phase, of those before.
+  struct Known {
+    Clock here, beyond, ends;
+  };
+  Known arriving = {}, completed = {};
+  // By whom it was made: the warp's lane, and that warp's mbarriers with it; whether a
+  // fence.mbarrier_init came after that.
+  const Warp* maker = nullptr;
+  int maker_lane = 0;
+  uint32_t made = 0;
+  bool fenced = false;
 };
 
 struct CopyIn {  // into shared memory: cp.async, one lane's; or a bulk copy
+  Block* into = nullptr;
   uint32_t to = 0, bytes = 0, filled = 0;  // filled: read; the rest becomes zeros
   uint64_t from = 0;
   int lane = 0;
@@ -92,7 +110,8 @@ struct CopyIn {  // into shared memory: cp.async, one lane's; or a bulk copy
   bool bulk = false;  // by the asynchronous proxy
 };
 
-// Lands some time after it was issued: copies, then what they tell an mbarrier.
+// Lands some time after it was issued: copies, then what they tell an mbarrier of the block that
+// they go into.
 struct Pending {
   Warp* warp = nullptr;
   std::vector<CopyIn> copies;
@@ -112,7 +131,7 @@ struct Product {
   uint64_t a = 0, b = 0;                  // descriptors
   const uint32_t* a_registers = nullptr;  // their places, instead of a descriptor
   bool accumulates = true;
-  std::vector<uint32_t> sums = {};  // as the registers held them; empty: those of a product before
+  std::vector<uint32_t> sums = {};  // [column][row]; empty: those of a product before
 };
 
 struct BulkStore {
@@ -133,7 +152,10 @@ struct Block {
     Clock known;                     // what arrivals make known
   };
   Grid* grid = nullptr;
+  Cluster* cluster = nullptr;
+  uint32_t rank = 0;  // in the cluster
   Dim3 index;
+  bool ended = false;
   std::vector<uint8_t> shared;
   std::array<Barrier, 16> barriers;
   std::map<uint32_t, MBarrier> mbarriers;
@@ -142,23 +164,53 @@ struct Block {
   std::vector<std::pair<uint64_t, Warp*>> generic_writes;
   std::vector<Warp> warps;
   RaceDetector races;
+  // By each warp of the cluster: its last access to this block's shared memory from another block.
+  struct Visit {
+    const Instr* by = nullptr;
+    uint32_t interval = 0;
+    int lane = 0;
+  };
+  std::vector<Visit> visits;
 
   void arrive(Warp& w, const Instr& i, uint32_t id, uint32_t count, bool wait);
   void release_if_full(uint32_t id);
   void warp_ended();
   void land(size_t which);  // of `pending`
+  // For an access of this block's mbarrier by a warp of the cluster.
   MBarrier& mbarrier_at(Warp& w, const Instr& i, uint64_t address, int lane);
   void advance_if_complete(MBarrier& m);
   // The asynchronous proxy reads or overwrites these bytes: generic stores to them need a fence.
   void require_proxy_fence(Warp& w, const Instr& i, uint64_t address, uint32_t bytes, int lane);
   void forget_generic_writes(uint64_t address, uint32_t bytes);
   uint32_t live_warps() const;
+
+ private:
+  void check_end();
+};
+
+// Blocks that run at the same time and reach each other's shared memory. A launch without clusters
+// has clusters of one.
+struct Cluster {
+  Grid* grid = nullptr;
+  Dim3 index;
+  Clocks clocks;
+  std::vector<std::unique_ptr<Block>> blocks;  // by rank
+  // barrier.cluster: phases that are over; what arrivals make known, of this phase and the last.
+  uint64_t phase = 0;
+  Clock arriving = {}, completed = {};
+
+  bool ended() const;
+  // Of all of a warp's lanes, with .aligned or without.
+  void arrive(Warp& w, const Instr& i, bool releases);
+  void wait(Warp& w, const Instr& i);
+  void advance_if_complete();
 };
 
 struct Warp {
   Block* block = nullptr;
   const Kernel* kernel = nullptr;
-  uint32_t index = 0;
+  uint32_t index = 0;   // in the block
+  uint32_t number = 0;  // in the cluster
   std::vector<std::byte> file;
   std::vector<uint8_t> local;  // 32 lanes' local memory, one after the other
   // Lanes: `live` have not ended; `active` are at `pc` and run now; `waiting` are at an instruction
@@ -167,9 +219,12 @@ struct Warp {
   uint32_t live = 0, active = 0, waiting = 0, deferred = 0;
   int pc = 0, other_pc = 0;
   std::array<int, 32> lane_pc{};
-  int at_barrier = -1;
-  uint32_t saw_previous_end = 0;                      // lanes that executed griddepcontrol.wait
-  bool yielded = false;                               // set by a wait that was polled in vain
+  int at_barrier = -1;  // its number, or kClusterBarrier
+  static constexpr int kClusterBarrier = 16;
+  uint64_t cluster_arrival = 0;   // barrier.cluster's phase, from 1, not waited for yet; 0: none
+  Clock fenced = {};              // what a relaxed arrival makes known
+  uint32_t saw_previous_end = 0;  // lanes that executed griddepcontrol.wait
+  bool yielded = false;           // set by a wait that was polled in vain
   std::array<std::vector<CopyIn>, 32> copies;         // cp.async in flight
   std::array<std::vector<uint32_t>, 32> copy_groups;  // ends of committed groups in copies
   std::array<std::vector<BulkStore>, 32> stores;
@@ -189,6 +244,11 @@ struct Warp {
     p = (p & ~lanes) | (value & lanes);
   }
   [[noreturn]] void fault(const Instr& i, const std::string& what, int lane = -1) const;
+  Clocks& clocks() const { return block->cluster->clocks; }
+  const Statement& statement(const Instr& i) const {
+    return kernel->text->code[static_cast<size_t>(&i - kernel->code.data())];
+  }
+  bool weakened(const Instr& i) const;
 
  private:
   bool pick();
@@ -203,7 +263,7 @@ struct Warp {
 
 struct Grid {
   const Kernel* kernel = nullptr;
-  Dim3 blocks, threads;
+  Dim3 blocks, threads, cluster;
   uint32_t dynamic_bytes = 0;
   std::vector<uint8_t> params;
   Memory* memory = nullptr;
@@ -214,6 +274,10 @@ struct Grid {
   uint64_t clock = 0;                                // counts writes and fences, for their order
   std::vector<uint64_t> executed, refused, granted;  // as in Outcome
 
+  uint32_t warps() const { return static_cast<uint32_t>((threads.count() + 31) / 32); }  // a block
+  Dim3 clusters() const {
+    return {blocks.x / cluster.x, blocks.y / cluster.y, blocks.z / cluster.z};
+  }
   bool mutated(Mutation::Kind kind, int pc) const {
     if (!options.mutation || options.mutation->kind != kind) return false;
     const std::vector<int>& also = options.mutation->also;
@@ -230,11 +294,29 @@ struct Grid {
 constexpr uint64_t kSharedWindow = 0xffff'0000'0000'0000, kParamWindow = 0xfffe'0000'0000'0000,
                    kLocalWindow = 0xfffd'0000'0000'0000;
 
+// Shared addresses of the cluster: mapa's lie in a window each block; lower ones in the own block.
+constexpr uint64_t kBlockWindow = 1 << 24;
+constexpr uint64_t cluster_address(uint32_t rank, uint64_t offset) {
+  return kBlockWindow * (rank + 1) + offset;
+}
+struct SharedPlace {
+  Block* block;
+  uint64_t offset;
+};
+// Of an instruction that takes other blocks' addresses or not (Instr::beyond).
+SharedPlace window_place(Warp& w, const Instr& i, uint64_t address, int lane);
+inline SharedPlace shared_place(Warp& w, const Instr& i, uint64_t address, int lane) {
+  return address < kBlockWindow ? SharedPlace{w.block, address} : window_place(w, i, address, lane);
+}
+// Before any access of another block's memory: it has started and not ended.
+void visit(Warp& w, const Instr& i, Block& to, int lane);
+
 // Checked access: within bounds …
 uint8_t* shared_at(Warp& w, const Instr& i, uint64_t address, uint32_t bytes, int lane);
+uint8_t* shared_at(Warp& w, const Instr& i, const SharedPlace& p, uint32_t bytes, int lane);
 // … and ordered with other accesses …
 const uint8_t* shared_read(Warp& w, const Instr& i, uint64_t address, uint32_t bytes, int lane);
-uint8_t* shared_write(Warp& w, const Instr& i, uint64_t address, uint32_t bytes, int lane);
+uint8_t* shared_write(Warp& w, const Instr& i, const SharedPlace& p, uint32_t bytes, int lane);
 // … and noted as generic code's.
 uint8_t* shared_for_write(Warp& w, const Instr& i, uint64_t address, uint32_t bytes, int lane);
 const uint8_t* global_at(Warp& w, const Instr& i, uint64_t address, uint32_t bytes, int lane);
@@ -251,6 +333,9 @@ inline uint64_t address_of(Warp& w, const Instr& i, size_t which, int lane) {
 }
 
 void land(Warp& w, const CopyIn& c);
+
+// "block (0,0,0)"
+std::string name_of(const char* what, Dim3 index);
 
 // "%tid.x" → how to compute it; null: not known. (special.cc)
 SpecialRegister special_register(const std::string& name);

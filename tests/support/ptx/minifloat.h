@@ -14,15 +14,14 @@ enum class Round { kNearest, kZero, kDown, kUp, kAway };
 
 inline float bf16_to_float(uint32_t bits) { return std::bit_cast<float>(bits << 16); }
 
+// Without branches, so that loops over it become vector code: the exponents' bias differs by 112,
+// and a multiplication by 2^112 is exact, also of what was subnormal. All NaNs become one.
 inline float f16_to_float(uint32_t bits) {
-  const uint32_t exponent = bits >> 10 & 31, mantissa = bits & 1023;
-  const float sign = bits & 0x8000 ? -1.F : 1.F;
-  if (exponent == 31) {
-    return mantissa ? std::numeric_limits<float>::quiet_NaN()
-                    : sign * std::numeric_limits<float>::infinity();
-  }
-  if (exponent == 0) return sign * static_cast<float>(mantissa) * 0x1p-24F;
-  return sign * std::bit_cast<float>((exponent + 112) << 23 | mantissa << 13);
+  constexpr uint32_t kInfinity = 0x7f80'0000, kNaN = 0x7fc0'0000, kHalfInfinity = 0x7c00 << 13;
+  const uint32_t sign = (bits & 0x8000) << 16, rest = (bits & 0x7fff) << 13;
+  const auto finite = std::bit_cast<uint32_t>(std::bit_cast<float>(rest) * 0x1p112F);
+  const uint32_t special = rest == kHalfInfinity ? kInfinity | sign : kNaN;
+  return std::bit_cast<float>(rest < kHalfInfinity ? finite | sign : special);
 }
 
 // x rounded to a binary format of `exponent_bits` and `mantissa_bits` (IEEE-like, with infinities).

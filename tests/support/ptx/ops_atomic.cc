@@ -53,7 +53,7 @@ void update(Warp& w, const Instr& i, uint32_t lanes, F f) {
   for_lanes(lanes, [&](int l) {
     uint64_t a = address_of(w, i, 0, l);
     if (a % sizeof(T) != 0) w.fault(i, "misaligned address", l);
-    bool shared = i.aux[1] != 0;
+    bool shared = i.aux[1] != 0;  // of the cluster, too, if it may be (Instr::beyond)
     if (a >= kSharedWindow) {
       shared = true;
       a -= kSharedWindow;
@@ -101,11 +101,13 @@ void build(Decoder& d, bool returns) {
          {"relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys", "global"})
       more |= d.take(m);
     if (d.take("shared") || d.take("shared::cta")) d.in.aux[1] = 1, more = true;
+    if (d.take("shared::cluster")) d.in.aux[1] = 1, more = d.in.beyond = true;
   }
   static const std::map<std::string, Change> changes = {
       {"add", Change::kAdd}, {"min", Change::kMin}, {"max", Change::kMax},   {"and", Change::kAnd},
       {"or", Change::kOr},   {"xor", Change::kXor}, {"exch", Change::kExch}, {"cas", Change::kCas},
       {"inc", Change::kInc}, {"dec", Change::kDec}};
+  d.in.beyond |= d.in.aux[1] == 0;  // a generic address
   const auto change = changes.find(d.next());
   if (change == changes.end()) d.unknown();
   d.in.aux[0] = static_cast<uint32_t>(change->second);

@@ -35,7 +35,7 @@ void at_barrier(Warp& w, const Instr& i, uint32_t lanes) {
   w.block->arrive(w, i, id, w.u32(i.op[1])[l], i.aux[0] != 0);
 }
 
-void meet(Warp& w, const Instr&, uint32_t) { w.block->races.meet(w.index); }
+void meet(Warp& w, const Instr&, uint32_t) { w.clocks().meet(w.number); }
 
 void build_warp_barrier(Decoder& d) {
   if (!d.take("sync")) d.unknown();
@@ -46,6 +46,7 @@ void build_warp_barrier(Decoder& d) {
 }
 
 void build_barrier(Decoder& d) {
+  if (d.take("cluster")) return build_cluster_barrier(d);
   d.take("cta");
   const std::string what = d.next();
   d.in.removable = true;
@@ -82,7 +83,18 @@ void build_barrier(Decoder& d) {
 
 void fence_proxy(Warp& w, const Instr&, uint32_t) { w.proxy_fence = ++w.block->grid->clock; }
 
-// Memory has one order here, so only the fence between the proxies has an effect.
+// What came before becomes known by the relaxed arrivals that follow: all of it, or only the
+// mbarriers that these lanes made.
+void fence_all(Warp& w, const Instr&, uint32_t) { join(w.fenced, w.clocks().release(w.number)); }
+void fence_mbarriers(Warp& w, const Instr&, uint32_t lanes) {
+  for (auto& [address, m] : w.block->mbarriers) {
+    m.fenced |= m.maker == &w && (lanes >> m.maker_lane & 1);
+  }
+  join(w.fenced, w.clocks().start_of(w.number, w.clocks().mbarriers(w.number)));
+}
+
+// Memory has one order here: only the fence between the proxies and what relaxed arrivals need have
+// an effect.
 void build_fence(Decoder& d) {
   if (d.take("proxy")) {
     if (!d.take("async")) d.unknown();
@@ -91,11 +103,20 @@ void build_fence(Decoder& d) {
     d.in.removable = true;
     return d.emit(&fence_proxy);
   }
-  while (d.take("sc") || d.take("acq_rel") || d.take("acquire") || d.take("release") ||
-         d.take("cta") || d.take("cluster") || d.take("gpu") || d.take("sys") ||
-         d.take("mbarrier_init") || d.take("gl")) {
+  if (d.take("mbarrier_init")) {
+    if (!d.take("release") || !d.take("cluster")) d.unknown();
+    d.in.removable = true;
+    return d.emit(&fence_mbarriers);
   }
-  d.emit(&nothing);
+  bool beyond_block = false;
+  for (bool more = true; more;) {
+    more = d.take("sc") || d.take("acq_rel") || d.take("acquire") || d.take("release") ||
+           d.take("cta");
+    if (d.take("cluster") || d.take("gpu") || d.take("sys") || d.take("gl")) {
+      more = beyond_block = true;
+    }
+  }
+  d.emit(beyond_block ? &fence_all : &nothing);
 }
 
 void see_previous_end(Warp& w, const Instr&, uint32_t lanes) { w.saw_previous_end |= lanes; }

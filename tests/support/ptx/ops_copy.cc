@@ -8,8 +8,9 @@
 namespace deltad::ptx {
 
 void land(Warp& w, const CopyIn& c) {
-  uint8_t* to = c.bulk ? shared_at(w, *c.by, c.to, c.bytes, c.lane)
-                       : shared_for_write(w, *c.by, c.to, c.bytes, c.lane);
+  // A bulk copy's place was checked when it was issued.
+  uint8_t* to =
+      c.bulk ? c.into->shared.data() + c.to : shared_for_write(w, *c.by, c.to, c.bytes, c.lane);
   std::memset(to, 0, c.bytes);
   if (c.filled > 0) std::memcpy(to, global_at(w, *c.by, c.from, c.filled, c.lane), c.filled);
 }
@@ -27,7 +28,7 @@ void copy(Warp& w, const Instr& i, uint32_t lanes) {
     if (filled > i.n) w.fault(i, "it reads more than it writes", l);
     poison(shared_for_write(w, i, to, i.n, l), i.n);
     if (filled > 0) global_at(w, i, from, filled, l);
-    const CopyIn c{static_cast<uint32_t>(to), i.n, filled, from, l, &i};
+    const CopyIn c{w.block, static_cast<uint32_t>(to), i.n, filled, from, l, &i};
     if (w.block->grid->lands_early()) {
       land(w, c);
     } else {
@@ -120,26 +121,45 @@ void check_bulk(Warp& w, const Instr& i, uint64_t shared, uint64_t global, uint3
   }
 }
 
-// Addresses: to, from, mbarrier. op: bytes.
+// Addresses: to, from, mbarrier. op: bytes [, mask]. aux[0]: to each block of the mask, at the same
+// place, and to its mbarrier at the same place. Each has the copy in flight for itself.
 void bulk_load(Warp& w, const Instr& i, uint32_t lanes) {
   for_lanes(lanes, [&](int l) {
-    Block& b = *w.block;
-    const uint64_t to = to_shared(address_of(w, i, 0, l)), from = address_of(w, i, 1, l);
-    const uint64_t mbarrier = to_shared(address_of(w, i, 2, l));
+    const SharedPlace to = shared_place(w, i, to_shared(address_of(w, i, 0, l)), l),
+                      mbarrier = shared_place(w, i, to_shared(address_of(w, i, 2, l)), l);
+    const uint64_t from = address_of(w, i, 1, l);
     const uint32_t bytes = w.u32(i.op[0])[l];
-    check_bulk(w, i, to, from, bytes, l);
-    b.mbarrier_at(w, i, mbarrier, l);
+    if (to.block != mbarrier.block) w.fault(i, "the mbarrier is in another block than the copy", l);
+    check_bulk(w, i, to.offset, from, bytes, l);
     global_at(w, i, from, bytes, l);
-    poison(shared_write(w, i, to, bytes, l), bytes);
-    b.require_proxy_fence(w, i, to, bytes, l);
-    b.forget_generic_writes(to, bytes);
-    b.pending.push_back({.warp = &w,
-                         .copies = {{static_cast<uint32_t>(to), bytes, bytes, from, l, &i, true}},
-                         .mbarrier = static_cast<uint32_t>(mbarrier),
-                         .bytes = bytes,
-                         .by = &i,
-                         .known = b.races.release(w.index)});
-    if (b.grid->lands_early()) b.land(b.pending.size() - 1);
+    const auto& blocks = w.block->cluster->blocks;
+    const uint32_t mask = i.aux[0] ? w.u32(i.op[1])[l] & 0xffff : 1U << to.block->rank;
+    if (mask == 0 || mask >> blocks.size() != 0) {
+      w.fault(i,
+              "mask " + std::to_string(mask) + " in a cluster of " + std::to_string(blocks.size()) +
+                  " blocks",
+              l);
+    }
+    for (uint32_t m = mask; m != 0; m &= m - 1) {
+      Block& b = *blocks[static_cast<size_t>(__builtin_ctz(m))];
+      if (&b != w.block) visit(w, i, b, l);
+      b.mbarrier_at(w, i, mbarrier.offset, l);
+      poison(shared_write(w, i, SharedPlace{&b, to.offset}, bytes, l), bytes);
+      b.require_proxy_fence(w, i, to.offset, bytes, l);
+      b.forget_generic_writes(to.offset, bytes);
+    }
+    const Clock known = w.clocks().release(w.number);
+    for (uint32_t m = mask; m != 0; m &= m - 1) {
+      Block& b = *blocks[static_cast<size_t>(__builtin_ctz(m))];
+      const auto place = static_cast<uint32_t>(to.offset);
+      b.pending.push_back({.warp = &w,
+                           .copies = {{&b, place, bytes, bytes, from, l, &i, true}},
+                           .mbarrier = static_cast<uint32_t>(mbarrier.offset),
+                           .bytes = bytes,
+                           .by = &i,
+                           .known = known});
+      if (b.grid->lands_early()) b.land(b.pending.size() - 1);
+    }
   });
 }
 
@@ -226,13 +246,20 @@ void build_bulk(Decoder& d) {
     d.src(1, Type::kB32);
     return d.emit(&prefetch);
   }
-  if (d.take("shared::cluster") || d.take("shared::cta")) {
+  d.in.beyond = d.take("shared::cluster");
+  if (d.in.beyond || d.take("shared::cta")) {
     if (!d.take("global") || !d.take("mbarrier::complete_tx::bytes")) d.unknown();
+    const bool multicast = d.in.beyond && d.take("multicast::cluster");
     d.take("L2::cache_hint");
     d.address(0);
     d.address(1);
     d.src(2, Type::kB32);
     d.address(3);
+    if (multicast) {
+      d.in.aux[0] = 1;
+      d.in.removable = true;
+      d.src(4, Type::kB16);
+    }
     return d.emit(&bulk_load);
   }
   if (!d.take("global") || !d.take("shared::cta") || !d.take("bulk_group")) d.unknown();

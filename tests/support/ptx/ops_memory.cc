@@ -8,37 +8,44 @@
 namespace deltad::ptx {
 
 uint8_t* shared_at(Warp& w, const Instr& i, uint64_t address, uint32_t bytes, int lane) {
-  std::vector<uint8_t>& s = w.block->shared;
-  if (address + bytes > s.size() || address + bytes < address) {
+  const SharedPlace p = shared_place(w, i, address, lane);
+  return shared_at(w, i, p, bytes, lane);
+}
+
+uint8_t* shared_at(Warp& w, const Instr& i, const SharedPlace& p, uint32_t bytes, int lane) {
+  std::vector<uint8_t>& s = p.block->shared;
+  if (p.offset + bytes > s.size() || p.offset + bytes < p.offset) {
     w.fault(i,
             "shared memory has " + std::to_string(s.size()) + " bytes, access to " +
-                std::to_string(bytes) + " at " + std::to_string(address),
+                std::to_string(bytes) + " at " + std::to_string(p.offset),
             lane);
   }
-  return s.data() + address;
+  return s.data() + p.offset;
 }
 
 const uint8_t* shared_read(Warp& w, const Instr& i, uint64_t address, uint32_t bytes, int lane) {
-  const uint8_t* p = shared_at(w, i, address, bytes, lane);
-  const auto conflict = w.block->races.read(w.index, lane, address, bytes);
+  const SharedPlace p = shared_place(w, i, address, lane);
+  const uint8_t* at = shared_at(w, i, p, bytes, lane);
+  const auto conflict = p.block->races.read(w.number, lane, p.offset, bytes);
   if (conflict) w.fault(i, *conflict, lane);
-  return p;
+  return at;
 }
 
-uint8_t* shared_write(Warp& w, const Instr& i, uint64_t address, uint32_t bytes, int lane) {
-  uint8_t* p = shared_at(w, i, address, bytes, lane);
-  const int line = w.kernel->text->code[static_cast<size_t>(&i - w.kernel->code.data())].line;
-  const auto conflict = w.block->races.write(w.index, lane, address, bytes, line);
+uint8_t* shared_write(Warp& w, const Instr& i, const SharedPlace& p, uint32_t bytes, int lane) {
+  uint8_t* at = shared_at(w, i, p, bytes, lane);
+  const int line = w.statement(i).line;
+  const auto conflict = p.block->races.write(w.number, lane, p.offset, bytes, line);
   if (conflict) w.fault(i, *conflict, lane);
-  return p;
+  return at;
 }
 
 uint8_t* shared_for_write(Warp& w, const Instr& i, uint64_t address, uint32_t bytes, int lane) {
-  uint8_t* p = shared_write(w, i, address, bytes, lane);
+  const SharedPlace p = shared_place(w, i, address, lane);
+  uint8_t* at = shared_write(w, i, p, bytes, lane);
   const uint64_t now = ++w.block->grid->clock;
-  for (uint64_t a = address / 16; a <= (address + bytes - 1) / 16; ++a)
-    w.block->generic_writes[a] = {now, &w};
-  return p;
+  for (uint64_t a = p.offset / 16; a <= (p.offset + bytes - 1) / 16; ++a)
+    p.block->generic_writes[a] = {now, &w};
+  return at;
 }
 
 namespace {
@@ -228,8 +235,11 @@ Form form(Decoder& d) {
   for (bool more = true; more;) {
     if (d.take("global") || d.take("const")) {
       f.space = kGlobal;
-    } else if (d.take("shared") || d.take("shared::cta") || d.take("shared::cluster")) {
+    } else if (d.take("shared") || d.take("shared::cta")) {
       f.space = kShared;
+    } else if (d.take("shared::cluster")) {
+      f.space = kShared;
+      d.in.beyond = true;
     } else if (d.take("param") || d.take("param::entry")) {
       f.space = kParam;
     } else if (d.take("local")) {
@@ -244,6 +254,7 @@ Form form(Decoder& d) {
   f.type = d.type();
   d.in.n = f.n;
   d.in.aux[0] = f.space;
+  d.in.beyond |= f.space == kGeneric;
   return f;
 }
 

@@ -81,35 +81,61 @@ std::vector<Row> rows_of_registers(Warp& w, const uint32_t* places) {
   return rows;
 }
 
-// Calls f(sum's slot, row of A, column of B) for all that a warp computes: element 4j + e of lane
-// 4g + t is row g + 8·(e / 2), column 8j + 2t + e % 2.
-template <typename F>
-void for_sums(Product& p, const std::vector<Row>& a, const std::vector<Row>& b, F f) {
-  for (uint32_t l = 0; l < 32; ++l) {
-    for (uint32_t e = 0; e < p.by->aux[0] / 2; ++e) {
-      uint32_t& slot = p.sums[32 * e + l];
-      if (!p.accumulates) slot = 0;  // of float, too
-      f(slot, a[l / 4 + 8 * (e / 2 % 2)], b[8 * (e / 4) + l % 4 * 2 + e % 2]);
+// Where the sums of a warp lie in Product::sums: column after column, of 16 rows each, as sums of
+// rows are independent of each other. Register e of lane 4g + t is row g + 8·(e / 2 % 2), column
+// 8·(e / 4) + 2t + e % 2.
+uint32_t place_of_sum(uint32_t e, uint32_t lane) {
+  return 16 * (8 * (e / 4) + lane % 4 * 2 + e % 2) + lane / 4 + 8 * (e / 2 % 2);
+}
+
+// Each sum in the order of K. 16 rows are four vectors, for as many sums at a time.
+template <typename E, typename Sum>
+void multiply(Product& p, const std::vector<Row>& a, const std::vector<Row>& b) {
+  constexpr size_t kK = 8 * E::kPerWord;
+  using Vector __attribute__((vector_size(16))) = Sum;
+  constexpr size_t kVectors = 4, kLanes = 4;
+  const auto sign = static_cast<Sum>(p.by->aux[1] & kNegated ? -1 : 1);
+  Sum turned[kK][16];  // A, the rows side by side
+  for (size_t r = 0; r < 16; ++r) {
+    for (size_t k = 0; k < kK; ++k) {
+      turned[k][r] = sign * E::get(a[r][k / E::kPerWord], static_cast<int>(k % E::kPerWord));
     }
+  }
+  Vector x[kK][kVectors];
+  std::memcpy(x, turned, sizeof x);
+  for (size_t c = 0; c < b.size(); ++c) {
+    Sum y[kK];
+    for (size_t k = 0; k < kK; ++k) {
+      y[k] = E::get(b[c][k / E::kPerWord], static_cast<int>(k % E::kPerWord));
+    }
+    uint32_t* const at = p.sums.data() + kVectors * kLanes * c;
+    Vector s0, s1, s2, s3;
+    std::memcpy(&s0, at, sizeof s0);
+    std::memcpy(&s1, at + kLanes, sizeof s1);
+    std::memcpy(&s2, at + 2 * kLanes, sizeof s2);
+    std::memcpy(&s3, at + 3 * kLanes, sizeof s3);
+    for (size_t k = 0; k < kK; ++k) {
+      s0 += x[k][0] * y[k];
+      s1 += x[k][1] * y[k];
+      s2 += x[k][2] * y[k];
+      s3 += x[k][3] * y[k];
+    }
+    std::memcpy(at, &s0, sizeof s0);
+    std::memcpy(at + kLanes, &s1, sizeof s1);
+    std::memcpy(at + 2 * kLanes, &s2, sizeof s2);
+    std::memcpy(at + 3 * kLanes, &s3, sizeof s3);
   }
 }
 
-template <typename E, typename Sum>
-void multiply(Product& p, const std::vector<Row>& a, const std::vector<Row>& b) {
-  const auto sign = static_cast<Sum>(p.by->aux[1] & kNegated ? -1 : 1);
-  for_sums(p, a, b, [&](uint32_t& slot, const Row& x, const Row& y) {
-    Sum sum = from_slot<Sum>(slot);
-    for (size_t k = 0; k < 8; ++k) {
-      for (int h = 0; h < E::kPerWord; ++h) sum += sign * E::get(x[k], h) * E::get(y[k], h);
-    }
-    slot = to_slot<Sum>(sum);
-  });
-}
-
 void multiply_bits(Product& p, const std::vector<Row>& a, const std::vector<Row>& b) {
-  for_sums(p, a, b, [](uint32_t& slot, const Row& x, const Row& y) {
-    for (size_t k = 0; k < 8; ++k) slot += static_cast<uint32_t>(std::popcount(x[k] & y[k]));
-  });
+  for (size_t c = 0; c < b.size(); ++c) {
+    for (size_t r = 0; r < 16; ++r) {
+      uint32_t& sum = p.sums[16 * c + r];
+      for (size_t k = 0; k < 8; ++k) {
+        sum += static_cast<uint32_t>(std::popcount(a[r][k] & b[c][k]));
+      }
+    }
+  }
 }
 
 bool same_sums(const Product& p, const Product& q) { return p.by->op[0] == q.by->op[0]; }
@@ -123,6 +149,7 @@ void complete(Warp& w, size_t count) {
     const auto a = p.a_registers == nullptr
                        ? read_rows(w, *p.by, p.a, flags & kATransposed, 16 * (w.index % 4), 16)
                        : rows_of_registers(w, p.a_registers);
+    if (!p.accumulates) std::fill(p.sums.begin(), p.sums.end(), 0);  // of float, too
     p.multiply(p, a, read_rows(w, *p.by, p.b, flags & kBTransposed, 0, p.by->aux[0]));
     const auto next =
         std::find_if(w.products.begin() + static_cast<std::ptrdiff_t>(n) + 1, w.products.end(),
@@ -132,7 +159,8 @@ void complete(Warp& w, size_t count) {
       continue;
     }
     for (uint32_t e = 0; e < p.by->aux[0] / 2; ++e) {
-      std::copy_n(p.sums.begin() + 32 * e, 32, w.u32(p.by->op[e]));
+      uint32_t* const to = w.u32(p.by->op[e]);
+      for (uint32_t l = 0; l < 32; ++l) to[l] = p.sums[place_of_sum(e, l)];
     }
   }
   w.products.erase(w.products.begin(), w.products.begin() + static_cast<std::ptrdiff_t>(count));
@@ -173,8 +201,9 @@ void issue(Warp& w, const Instr& i, uint32_t) {
                    [&](const Product& q) { return same_sums(p, q); })) {
     p.sums.resize(32ULL * sums);
     for (uint32_t e = 0; e < sums; ++e) {
-      std::copy_n(w.u32(i.op[e]), 32, p.sums.begin() + 32 * e);
-      std::fill_n(w.u32(i.op[e]), 32, ~0U);  // NaN
+      uint32_t* const from = w.u32(i.op[e]);
+      for (uint32_t l = 0; l < 32; ++l) p.sums[place_of_sum(e, l)] = from[l];
+      std::fill_n(from, 32, ~0U);  // NaN
     }
   }
   w.products.push_back(std::move(p));

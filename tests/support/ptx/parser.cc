@@ -122,6 +122,20 @@ class Parser {
   void skip() {
     while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
   }
+  // "2, 1, 1" to the end of the line.
+  Dim3 extent() {
+    const size_t end = text_.find_first_of(".{\n", at_);
+    const std::vector<std::string> parts = split(text_.substr(at_, end - at_));
+    at_ = end;
+    if (parts.empty() || parts.size() > 3) fail("1 to 3 numbers make an extent");
+    Dim3 d;
+    uint32_t* const into[] = {&d.x, &d.y, &d.z};
+    for (size_t i = 0; i < parts.size(); ++i) {
+      *into[i] = static_cast<uint32_t>(std::stoul(parts[i]));
+    }
+    return d;
+  }
+
   std::string word() {
     skip();
     const size_t from = at_;
@@ -243,14 +257,12 @@ class Parser {
     for (skip(); text_[at_] != '{'; skip()) {
       const std::string w = word();
       if (w == ".maxntid" || w == ".reqntid") {
-        f_.max_threads = 1;
-        const size_t end = text_.find_first_of(".{\n", at_);
-        for (const std::string& n : split(text_.substr(at_, end - at_))) {
-          f_.max_threads *= static_cast<uint32_t>(std::stoul(n));
-        }
-        at_ = end;
-      } else if (w == ".minnctapersm" || w == ".maxnreg") {
+        f_.max_threads = static_cast<uint32_t>(extent().count());
+      } else if (w == ".reqnctapercluster") {
+        f_.cluster = extent();
+      } else if (w == ".minnctapersm" || w == ".maxnreg" || w == ".maxclusterrank") {
         word();
+      } else if (w == ".explicitcluster") {
       } else {
         fail("directive " + w + " is not known");
       }

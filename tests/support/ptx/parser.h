@@ -48,6 +48,7 @@ struct Function {
   std::map<std::string, Variable> local;  // offsets from the thread's base
   uint32_t local_bytes = 0;
   uint32_t max_threads = 0;  // .maxntid or .reqntid; 0: not said
+  Dim3 cluster = {0, 0, 0};  // .reqnctapercluster; 0: not said
   std::vector<Statement> code;
   std::map<std::string, int> labels;  // by unique name
 };

@@ -5,7 +5,9 @@
 // Threads of a block are scheduled in an order of choice. A warp's lanes diverge and meet again;
 // instructions of the whole warp run when the lanes that take part have arrived. Asynchronous
 // copies and products land as late as the program allows (or early, or by chance); until then their
-// destination is poisoned, as shared memory is at the start.
+// destination is poisoned, as shared memory is at the start. The blocks of a cluster run
+// interleaved and reach each other's shared memory; what a block does to another's must be ordered
+// after that one's start and before its end.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +49,7 @@ enum class Order { kFifo, kLifo, kRandom };     // of warps, blocks and copies i
 struct Mutation {
   enum class Kind {
     kSkip,    // a barrier, wait or fence does nothing
+    kWeaken,  // an arrival or a wait orders nothing beyond its block
     kAlways,  // a guarded instruction runs whatever its guard says
     kTrue,
     kFalse,  // a bound check (a setp of a line with in_bounds(…)) has one answer
@@ -61,8 +64,8 @@ struct Options {
   Order order = Order::kFifo;
   Arrival arrival = Arrival::kLate;
   uint64_t seed = 1;
-  uint32_t resident_blocks = 1;            // blocks that run interleaved
-  std::vector<uint64_t> only_blocks = {};  // indices x + y·grid.x + …; empty: all
+  uint32_t resident_blocks = 1;  // blocks that run interleaved; a cluster's always do
+  Dim3 cluster = {};             // blocks of a cluster; of the launch, like the next
   // The kernel before may not have ended until griddepcontrol.wait: what is fresh must not be read,
   // and nothing written.
   bool overlaps_previous = false;
@@ -84,6 +87,7 @@ struct Outcome {
     const auto i = static_cast<size_t>(m.instruction);
     switch (m.kind) {
       case Mutation::Kind::kSkip:
+      case Mutation::Kind::kWeaken:
         return executed.at(i) > 0;
       case Mutation::Kind::kFalse:
         return granted.at(i) > 0;

@@ -9,19 +9,20 @@ namespace {
 constexpr int kNowhere = std::numeric_limits<int>::max();
 }
 
+std::string name_of(const char* what, Dim3 index) {
+  return std::string(what) + " (" + std::to_string(index.x) + "," + std::to_string(index.y) + "," +
+         std::to_string(index.z) + ")";
+}
+
 void Warp::fault(const Instr& i, const std::string& what, int lane) const {
-  const Statement& s = kernel->text->code[static_cast<size_t>(&i - kernel->code.data())];
-  auto at = [](const char* name, uint64_t x, uint64_t y, uint64_t z) {
-    return std::string(name) + " (" + std::to_string(x) + "," + std::to_string(y) + "," +
-           std::to_string(z) + ")";
-  };
-  std::string thread = at("block", block->index.x, block->index.y, block->index.z);
+  const Statement& s = statement(i);
+  std::string thread = name_of("block", block->index);
   if (lane < 0) {
     thread += " warp " + std::to_string(index);
   } else {
     const Dim3 n = block->grid->threads;
     const uint32_t t = 32 * index + static_cast<uint32_t>(lane);
-    thread += at(" thread", t % n.x, t / n.x % n.y, t / (n.x * n.y));
+    thread += " " + name_of("thread", {t % n.x, t / n.x % n.y, t / (n.x * n.y)});
   }
   throw Fault{.what = what,
               .instruction = s.text,
@@ -29,6 +30,10 @@ void Warp::fault(const Instr& i, const std::string& what, int lane) const {
               .source = source_of(*kernel->module, s),
               .kernel = kernel->name,
               .thread = thread};
+}
+
+bool Warp::weakened(const Instr& i) const {
+  return block->grid->mutated(Mutation::Kind::kWeaken, static_cast<int>(&i - kernel->code.data()));
 }
 
 void Warp::park() {

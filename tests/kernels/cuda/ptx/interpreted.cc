@@ -26,10 +26,11 @@ ptx::Outcome PtxFile::run(const char* kernel, const Launch& l, std::span<const s
       memory.add(r.name, bytes);
     }
   }
-  ptx::Options overlapping = options;
-  overlapping.overlaps_previous = overlaps_previous && can_overlap_;
+  ptx::Options launch = options;
+  launch.overlaps_previous = overlaps_previous && can_overlap_;
+  launch.cluster = {l.cluster.x, l.cluster.y, l.cluster.z};
   return module_->run(kernel, {l.grid.x, l.grid.y, l.grid.z}, {l.block.x, l.block.y, l.block.z},
-                      l.shared_bytes, params, memory, overlapping);
+                      l.shared_bytes, params, memory, launch);
 }
 
 }  // namespace deltad::cuda

@@ -4,35 +4,17 @@
 #include <array>
 
 #include "tests/support/ptx/tests/ptx_run.h"
+#include "tests/support/ptx/tests/written_kernel.h"
 
 namespace deltad::ptx {
 namespace {
 
 using testing::HasSubstr;
 
-// The body of a kernel with one pointer parameter in %data and the thread's number in %t.
-std::string kernel(const std::string& body) {
-  return R"(.version 9.0
-.target sm_90a
-.address_size 64
-.visible .entry k(.param .u64 k_param_0)
-{
-  .reg .pred %p<8>;
-  .reg .b32 %r<32>;
-  .reg .b64 %rd<8>;
-  .reg .b32 %t;
-  .reg .b64 %data;
-  .shared .align 16 .b8 buffer[256];
-  ld.param.u64 %data, [k_param_0];
-  mov.u32 %t, %tid.x;
-)" + body +
-         "\n}\n";
-}
-
 class Faults : public testing::Test {
  protected:
   std::string run(const std::string& body, uint32_t threads = 32, const Options& options = {}) {
-    auto m = Module::load(kernel(body));
+    auto m = Module::load(written_kernel(body));
     if (!m.ok()) return m.status().message();
     std::fill(data_.begin(), data_.end(), 0);
     Memory memory;
