@@ -82,8 +82,6 @@ struct Batch {
 // What cannot show here; the emulator's tests see that it matters.
 bool not_seen_here(const std::string& mutation) {
   const auto has = [&](const char* text) { return mutation.find(text) != std::string::npos; };
-  // The copy engine sees an mbarrier's init anyway.
-  if (has("fence.proxy.async")) return true;
   // Products read shared memory for the warp, not for each of its lanes.
   if (has("bar.warp.sync")) return true;
   // That some of a block's signs are multiplied apart chooses between loops that do the same.
