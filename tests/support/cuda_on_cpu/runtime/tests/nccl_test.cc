@@ -448,8 +448,9 @@ TEST_F(NonBlockingNccl, FailsWithItsDevice) {
     }
   ASSERT_CUDA(cudaSetDevice(0));
   EXPECT_EQ(cudaStreamSynchronize(ranks_[0].stream), cudaErrorIllegalAddress);
+  ASSERT_CUDA(cudaSetDevice(1));  // where calls themselves do not fail
   ncclResult_t state = ncclSuccess;
-  ncclCommGetAsyncError(ranks_[0].comm, &state);
+  EXPECT_EQ(ncclCommGetAsyncError(ranks_[0].comm, &state), ncclSuccess);
   EXPECT_EQ(state, ncclUnhandledCudaError);
   leave();
 }
