@@ -40,7 +40,7 @@ if(DELTAD_PYTHON3 AND EXISTS ${DELTAD_CUDA_INCLUDE}/nccl.h)
   set(emulated ${CMAKE_CURRENT_SOURCE_DIR}/support/cuda_on_cpu/runtime/include)
   set(listed ${CMAKE_BINARY_DIR}/generated/toolkit)
   file(MAKE_DIRECTORY ${listed})
-  foreach(list "runtime;driver_types.h;cuda_runtime_api.h" "libraries;cublasLt.h;nccl.h")
+  foreach(list "runtime;driver_types.h;cuda_runtime_api.h" "libraries;cublasLt.h;nccl.h;../../../../../src/backend/cuda/nccl_abi.h")
     list(POP_FRONT list name)
     list(TRANSFORM list PREPEND ${emulated}/)
     add_custom_command(OUTPUT ${listed}/toolkit_${name}.inc
@@ -58,7 +58,10 @@ endif()
 gtest_discover_tests(test_cuda_runtime PROPERTIES LABELS cuda TIMEOUT 300 DISCOVERY_TIMEOUT 60)
 
 # The CUDA backend on the emulated GPU, its tests, and the daemon with it (tests/e2e/test_cuda.py).
-add_library(deltad_cuda_emulated STATIC EXCLUDE_FROM_ALL ${DELTAD_CUDA_BACKEND} ${CMAKE_CURRENT_SOURCE_DIR}/cuda/emulated_images.cc)
+set(emulated_backend ${DELTAD_CUDA_BACKEND})
+list(REMOVE_ITEM emulated_backend ${CMAKE_SOURCE_DIR}/src/backend/cuda/system_nccl.cc)
+add_library(deltad_cuda_emulated STATIC EXCLUDE_FROM_ALL ${emulated_backend} ${CMAKE_CURRENT_SOURCE_DIR}/cuda/emulated_images.cc
+  ${CMAKE_CURRENT_SOURCE_DIR}/cuda/emulated_nccl.cc)
 target_link_libraries(deltad_cuda_emulated PUBLIC deltad_cuda_runtime_on_cpu deltad_backend)
 file(GLOB backend_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*_test.cc)
 # Those that ask nothing of the emulator that a card cannot do run on one, too (test_cuda_backend_card).
@@ -69,7 +72,15 @@ add_library(deltad_cuda_card_tests OBJECT ${card_tests})
 target_compile_definitions(deltad_cuda_card_tests PRIVATE DELTAD_GOLDEN="${CMAKE_CURRENT_SOURCE_DIR}/golden")
 target_link_libraries(deltad_cuda_card_tests PRIVATE deltad_engine GTest::gtest)
 add_executable(test_cuda_backend ${backend_tests})
-target_compile_definitions(test_cuda_backend PRIVATE DELTAD_GOLDEN="${CMAKE_CURRENT_SOURCE_DIR}/golden")
+# Libraries that are no NCCL to ranks, and the toolkit's where it is found.
+foreach(version 21212 22809)
+  add_library(nccl_${version} MODULE ${CMAKE_CURRENT_SOURCE_DIR}/cuda/nccl/version.cc)
+  target_compile_definitions(nccl_${version} PRIVATE DELTAD_NCCL_VERSION=${version})
+  add_dependencies(test_cuda_backend nccl_${version})
+endforeach()
+find_library(DELTAD_NCCL nccl PATHS /usr/local/cuda/lib /usr/local/cuda/lib64)
+target_compile_definitions(test_cuda_backend PRIVATE DELTAD_GOLDEN="${CMAKE_CURRENT_SOURCE_DIR}/golden" DELTAD_NCCL="${DELTAD_NCCL}"
+  DELTAD_OLD_NCCL="$<TARGET_FILE:nccl_21212>" DELTAD_HALF_NCCL="$<TARGET_FILE:nccl_22809>")
 target_link_libraries(test_cuda_backend PRIVATE deltad_cuda_card_tests deltad_engine deltad_cuda_emulated GTest::gmock GTest::gtest_main)
 gtest_discover_tests(test_cuda_backend PROPERTIES LABELS cuda TIMEOUT 300 DISCOVERY_TIMEOUT 60)
 add_executable(deltad_cuda_emulated_daemon ${CMAKE_SOURCE_DIR}/src/deltad/main.cc)

@@ -5,11 +5,21 @@
 // gets it stops there, because the others may still be reading its memory.
 #pragma once
 
+#include <cstddef>
+#include <string>
+
 #include "backend/ops.h"
 #include "base/status.h"
 #include "tensor/tensor_view.h"
 
 namespace deltad {
+
+// What brings the parts of sums from GPU to GPU.
+enum class CommunicatorChoice {
+  kAuto,  // their own memory where all of them reach each other's, else NCCL
+  kPeer,
+  kNccl,
+};
 
 class Communicator {
  public:
@@ -31,6 +41,11 @@ class Communicator {
   virtual void fail(const Status& why) = 0;
   // The first failure. Any thread.
   virtual Status status() const = 0;
+
+  // Memory on its device, taken with the first steps. Between steps.
+  virtual size_t workspace_bytes() const { return 0; }
+  // How sums are made, in words; "" where there is one way only.
+  virtual std::string description() const { return ""; }
 };
 
 }  // namespace deltad

@@ -44,6 +44,7 @@ struct Config {
   EngineOptions engine;
   CpuBackendOptions cpu;
   int tensor_parallel = 1;  // ranks that share the base and its variants
+  CommunicatorChoice communicator = CommunicatorChoice::kAuto;  // of ranks on GPUs
   PoolServiceOptions pool;
   RouterOptions router;  // names and digests are filled in once the base is known
   LogLevel log_level = LogLevel::kInfo;

@@ -53,8 +53,9 @@ std::string describe(const Config& config) {
           what, config.grpc_streams, config.grpc_memory);
   out += fmt::format("device:    {}\n", device_name(config.device));
   if (config.tensor_parallel > 1)
-    out += fmt::format("parallel:  {} ranks share the base and each variant\n",
-                       config.tensor_parallel);
+    out += fmt::format(
+        "parallel:  {} ranks share the base and each variant; on GPUs, communicator {}\n",
+        config.tensor_parallel, communicator_name(config.communicator));
   out += fmt::format("cpu:       threads {}, instruction set {}\n",
                      count_or(config.cpu.threads, "one a core"),
                      config.cpu.isa.empty() ? "the best there is" : config.cpu.isa);

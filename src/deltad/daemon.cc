@@ -50,7 +50,7 @@ Result<std::unique_ptr<BaseModel>> load_base_on(const Config& config, const Prog
   if (config.tensor_parallel > 1) {
     const ParallelOptions ranks{config.tensor_parallel, from_seconds(config.engine.stall_seconds)};
     const MakeRanks make = [&](const ModelConfig& model) {
-      return make_parallel_backend(config.device, model, config.cpu, ranks);
+      return make_parallel_backend(config.device, config.communicator, model, config.cpu, ranks);
     };
     return load_base_model(config.base, make, progress);
   }

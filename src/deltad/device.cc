@@ -29,6 +29,28 @@ const char* device_name(DeviceChoice choice) {
   return "";
 }
 
+bool parse_communicator(const std::string& text, CommunicatorChoice* choice) {
+  for (const CommunicatorChoice one :
+       {CommunicatorChoice::kAuto, CommunicatorChoice::kPeer, CommunicatorChoice::kNccl}) {
+    if (text != communicator_name(one)) continue;
+    *choice = one;
+    return true;
+  }
+  return false;
+}
+
+const char* communicator_name(CommunicatorChoice choice) {
+  switch (choice) {
+    case CommunicatorChoice::kAuto:
+      return "auto";
+    case CommunicatorChoice::kPeer:
+      return "peer";
+    case CommunicatorChoice::kNccl:
+      return "nccl";
+  }
+  return "";
+}
+
 Result<std::unique_ptr<Backend>> make_backend(DeviceChoice choice, const CpuBackendOptions& cpu) {
   if (choice == DeviceChoice::kCpu) return make_cpu_backend(cpu);
   Result<std::unique_ptr<Backend>> gpu = make_cuda_backend({});
@@ -39,13 +61,14 @@ Result<std::unique_ptr<Backend>> make_backend(DeviceChoice choice, const CpuBack
 }
 
 Result<std::unique_ptr<ParallelBackend>> make_parallel_backend(DeviceChoice choice,
+                                                               CommunicatorChoice communicator,
                                                                const ModelConfig& config,
                                                                const CpuBackendOptions& cpu,
                                                                const ParallelOptions& options) {
   if (choice == DeviceChoice::kCpu) return make_parallel_cpu_backend(config, cpu, options);
   // Before GPUs are taken.
   RETURN_IF_ERROR(ShardMap::make(config, options.ranks).status());
-  Result<CudaRanks> gpus = make_cuda_ranks(options.ranks, options.patience);
+  Result<CudaRanks> gpus = make_cuda_ranks(options.ranks, options.patience, communicator);
   if (gpus.ok())
     return ParallelBackend::make(config, std::move(gpus->backends), std::move(gpus->communicators));
   if (choice == DeviceChoice::kCuda) return gpus.status().in("device: cuda");

@@ -20,11 +20,17 @@ enum class DeviceChoice {
 bool parse_device(const std::string& text, DeviceChoice* choice);
 const char* device_name(DeviceChoice choice);
 
+// "auto", "peer", "nccl"; false if it is none of them.
+bool parse_communicator(const std::string& text, CommunicatorChoice* choice);
+const char* communicator_name(CommunicatorChoice choice);
+
 // kCuda fails where there is no GPU; kAuto says in the log why it takes the CPU.
 Result<std::unique_ptr<Backend>> make_backend(DeviceChoice choice, const CpuBackendOptions& cpu);
 
-// The same with several ranks: a GPU each, or this machine's processors.
+// The same with several ranks: a GPU each, or this machine's processors, which have one way of
+// making sums only.
 Result<std::unique_ptr<ParallelBackend>> make_parallel_backend(DeviceChoice choice,
+                                                               CommunicatorChoice communicator,
                                                                const ModelConfig& config,
                                                                const CpuBackendOptions& cpu,
                                                                const ParallelOptions& options);

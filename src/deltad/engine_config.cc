@@ -43,6 +43,10 @@ const std::vector<Key>& engine_keys() {
       {"kv_host", "auto, none or a size such as 8GiB", set_kv_host},
       {"tensor_parallel", "a whole number from 1 to 64",
        whole([](Config& c) -> int& { return c.tensor_parallel; }, 1, kMostRanks)},
+      {"communicator", "auto, peer or nccl",
+       [](const YAML::Node& node, Config& c) {
+         return node.IsScalar() && parse_communicator(node.Scalar(), &c.communicator);
+       }},
       {"max_context", "0 or a whole number of tokens",
        whole([](Config& c) -> int32_t& { return c.engine.max_context; }, 0, 1 << 24)},
       {"max_step_rows", "a whole number from 16 to 8192",

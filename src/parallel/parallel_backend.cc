@@ -95,7 +95,9 @@ size_t ParallelBackend::weight_bytes() const {
 }
 
 std::string ParallelBackend::description() const {
-  return fmt::format("{} ranks: {}", ranks(), backends_[0]->description());
+  const std::string sums = communicators_[0]->description();
+  return fmt::format("{} ranks: {}{}{}", ranks(), backends_[0]->description(),
+                     sums.empty() ? "" : "; ", sums);
 }
 
 Status ParallelBackend::health() const {

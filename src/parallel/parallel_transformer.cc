@@ -62,7 +62,8 @@ size_t ParallelTransformer::measure_workspace() const {
   const bool on_host = !caches_.empty() && caches_[0].device() == DeviceKind::kCpu;
   size_t bytes = on_host ? memory_.bytes() : 0;
   for (const auto& transformer : transformers_) bytes += transformer->workspace_bytes();
-  for (int r = 0; r < backend_.ranks(); ++r) bytes += backend_.backend(r).workspace_bytes();
+  for (int r = 0; r < backend_.ranks(); ++r)
+    bytes += backend_.backend(r).workspace_bytes() + backend_.communicator(r).workspace_bytes();
   return bytes;
 }
 

@@ -41,9 +41,10 @@ inline Result<std::unique_ptr<BaseModel>> load_on_cuda(const std::string& name) 
 }
 
 // Ranks on so many GPUs.
-inline MakeRanks make_ranks(int ranks, Duration patience = std::chrono::seconds(600)) {
+inline MakeRanks make_ranks(int ranks, Duration patience = std::chrono::seconds(600),
+                            CommunicatorChoice choice = CommunicatorChoice::kAuto) {
   return [=](const ModelConfig& config) -> Result<std::unique_ptr<ParallelBackend>> {
-    ASSIGN_OR_RETURN(CudaRanks made, make_cuda_ranks(ranks, patience));
+    ASSIGN_OR_RETURN(CudaRanks made, make_cuda_ranks(ranks, patience, choice));
     return ParallelBackend::make(config, std::move(made.backends), std::move(made.communicators));
   };
 }

@@ -45,11 +45,12 @@ class RequestFiles {
 
 class RequestLife {
  public:
-  explicit RequestLife(const RequestFiles& files, int gpus = 1) : files_(files), gpus_(gpus) {}
+  explicit RequestLife(const RequestFiles& files, int gpus = 1, MakeRanks make = nullptr)
+      : files_(files), gpus_(gpus), make_(make ? std::move(make) : make_ranks(gpus)) {}
 
   Status start() {
     if (gpus_ > 1) {
-      ASSIGN_OR_RETURN(base_, load_base_model(files_.base(), make_ranks(gpus_), nullptr));
+      ASSIGN_OR_RETURN(base_, load_base_model(files_.base(), make_, nullptr));
     } else {
       ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, make_cuda_backend({0, 1}));
       ASSIGN_OR_RETURN(base_, load_base_model(files_.base(), std::move(backend), nullptr));
@@ -127,6 +128,7 @@ class RequestLife {
   }
   const RequestFiles& files_;
   const int gpus_;
+  const MakeRanks make_;
   bool counts_memory_ = true;
   std::unique_ptr<BaseModel> base_;
   std::unique_ptr<Engine> engine_;

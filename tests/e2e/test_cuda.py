@@ -114,16 +114,39 @@ def test_ranks_on_two_gpus_answer_as_the_cpu_does(tmp_path):
 
 
 @emulated
-def test_a_rank_whose_gpu_fails_is_named(tmp_path):
+def test_ranks_without_peer_memory_answer_the_same_by_nccl(tmp_path):
+    (tmp_path / "peer").mkdir()
+    with on_gpu(tmp_path / "peer", *RANKS, gpu="devices=2") as server:
+        expected = {name: ask(server, name, 3) for name in NAMES}
+        assert json.loads(server.get("/health")[2])["device"].endswith("; sums over peer memory")
+    with on_gpu(tmp_path, *RANKS, gpu="devices=2,peers=1,order=random,seed=5") as server:
+        assert {name: ask(server, name, 3) for name in NAMES} == expected  # to the bit
+        assert json.loads(server.get("/health")[2])["device"].endswith("; sums by NCCL 2.28.9")
+        assert "GPU 0 cannot reach the memory of GPU 1" in server.log() and "NCCL brings the parts of sums together" in server.log()
+
+
+@emulated
+def test_ranks_without_peer_memory_and_without_nccl(tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text("engine: {communicator: nccl}\n")
+    for more, peers, expected in (([], 1, "GPU 0 cannot reach the memory of GPU 1"), (["--config", config], 0, "communicator: nccl: NCCL cannot")):
+        done = subprocess.run([BUILD / EMULATED, *ARGUMENTS, *RANKS, *more, "--device", "cuda", "--listen", "127.0.0.1:0"], capture_output=True,
+                              env={"DELTAD_EMULATED_GPU": f"devices=2,nccl=0,peers={peers}"}, text=True, timeout=60)
+        assert done.returncode == 1 and expected in done.stderr and "The package libnccl2 brings it" in done.stderr
+
+
+@emulated
+@pytest.mark.parametrize("peers", [0, 1])
+def test_a_rank_whose_gpu_fails_is_named(tmp_path, peers):
     arguments = [*ARGUMENTS, "--device", "cuda", *RANKS]
     calls = tmp_path / "gpu.txt"
     with running(arguments, tmp_path, program=EMULATED,
-                 env={"DELTAD_EMULATED_GPU": "devices=2", "DELTAD_EMULATED_GPU_REPORT": str(calls)}) as server:
+                 env={"DELTAD_EMULATED_GPU": f"devices=2,peers={peers}", "DELTAD_EMULATED_GPU_REPORT": str(calls)}) as server:
         ask(server, "llama", 1)
     # Of the second GPU's calls, whose order the first one's do not change.
     names = [line.split()[1] for line in calls.read_text().splitlines() if line.startswith("call ") and line.split()[-1] == "1"]
     last = max(i for i, name in enumerate(names) if name == "cudaLaunchKernelExC")
-    with running(arguments, tmp_path, program=EMULATED, env={"DELTAD_EMULATED_GPU": f"devices=2,late={last}:700:1"}, ends=1) as server:
+    with running(arguments, tmp_path, program=EMULATED, env={"DELTAD_EMULATED_GPU": f"devices=2,peers={peers},late={last}:700:1"}, ends=1) as server:
         status, body = server.post("/v1/completions", {"model": "llama", "prompt": PROMPT, "max_tokens": 1, "temperature": 0})
         assert status in (500, 503) and "rank 1 of 2: " in body["error"]["message"], body
         for path in ("/ready", "/health"):

@@ -150,13 +150,18 @@ def check_config(*more) -> subprocess.CompletedProcess:
 def test_more_ranks_than_the_model_is_enough_for(tmp_path):
     result = check_config("--tensor-parallel-size", 5)
     assert result.returncode == 2 and "the model's 4 heads are enough for 4" in result.stderr
-    assert "4 ranks share the base" in check_config("--tensor-parallel-size", 4).stdout
+    assert "4 ranks share the base and each variant; on GPUs, communicator auto" in check_config("--tensor-parallel-size", 4).stdout
     result = check_config("--tensor-parallel-size", 65)
     assert result.returncode == 2 and "--tensor-parallel-size" in result.stderr
     file = tmp_path / "deltad.yaml"
     file.write_text("engine: {tensor_parallel: 0}")
     result = check_config("--config", file)
     assert result.returncode == 2 and "engine.tensor_parallel" in result.stderr and "from 1 to 64" in result.stderr
+    file.write_text("engine: {tensor_parallel: 2, communicator: nccl}")
+    assert "on GPUs, communicator nccl" in check_config("--config", file).stdout
+    file.write_text("engine: {communicator: ring}")
+    result = check_config("--config", file)
+    assert result.returncode == 2 and "key 'engine.communicator': expected auto, peer or nccl" in result.stderr
 
 
 def test_the_example_for_eight_gpus():

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "backend/cuda/cuda_communicator.h"
+#include "backend/cuda/communicator_choice.h"
 #include "backend/cuda/cuda_kv_swap.h"
 #include "backend/cuda/cuda_ops.h"
 #include "base/worker_team.h"
@@ -113,7 +113,7 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaBackendOptions& opt
       std::move(device), std::move(kernels), std::move(ring), threads));
 }
 
-Result<CudaRanks> make_cuda_ranks(int ranks, Duration bound) {
+Result<CudaRanks> make_cuda_ranks(int ranks, Duration bound, CommunicatorChoice choice) {
   CudaRanks made;
   std::vector<CudaOps*> ops;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -123,7 +123,7 @@ Result<CudaRanks> make_cuda_ranks(int ranks, Duration bound) {
     made.backends.push_back(std::move(*backend));
     ops.push_back(&static_cast<CudaOps&>(made.backends.back()->ops()));
   }
-  ASSIGN_OR_RETURN(made.communicators, make_cuda_communicators(ops, bound));
+  ASSIGN_OR_RETURN(made.communicators, make_chosen_communicators(choice, ops, bound));
   return made;
 }
 

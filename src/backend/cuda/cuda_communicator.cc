@@ -53,6 +53,7 @@ class CudaCommunicator final : public Communicator {
   Status settle() override;
   void fail(const Status& why) override { ranks_->meeting.fail(rank_, why); }
   Status status() const override { return ranks_->meeting.status(); }
+  std::string description() const override { return "sums over peer memory"; }
 
  private:
   cudaEvent_t& event(int rank, uint64_t turn) const {

@@ -132,10 +132,9 @@ Status CudaDevice::reach(const CudaDevice& other) {
   RETURN_IF_ERROR(CUDA_STATUS(*this, cudaDeviceCanAccessPeer(&can, ordinal_, other.ordinal_),
                               "asking which GPUs reach each other"));
   if (can == 0)
-    return unimplemented(fmt::format(
-        "GPU {} cannot reach the memory of GPU {} (NVLink, or peer access over PCIe), which ranks "
-        "need",
-        ordinal_, other.ordinal_));
+    return unimplemented(
+        fmt::format("GPU {} cannot reach the memory of GPU {} (NVLink, or peer access over PCIe)",
+                    ordinal_, other.ordinal_));
   const cudaError_t error = cudaDeviceEnablePeerAccess(other.ordinal_, 0);
   if (error == cudaErrorPeerAccessAlreadyEnabled) return {};  // by a model before this one
   return check(error, "cudaDeviceEnablePeerAccess", "letting GPUs reach each other");

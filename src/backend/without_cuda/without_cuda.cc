@@ -7,7 +7,9 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaBackendOptions&) {
   return unimplemented("this program was built without CUDA: there was no nvcc");
 }
 
-Result<CudaRanks> make_cuda_ranks(int, Duration) { return make_cuda_backend({}).status(); }
+Result<CudaRanks> make_cuda_ranks(int, Duration, CommunicatorChoice) {
+  return make_cuda_backend({}).status();
+}
 
 std::string describe_cuda() { return "CUDA: not built in"; }
 

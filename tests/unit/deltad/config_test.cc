@@ -31,7 +31,7 @@ server: {listen: "[::1]:9000", io_threads: 3, real_time_io: false, max_body: 1Mi
          header_seconds: 2, idle_seconds: 3.5, drain_seconds: 4, request_seconds: 90, cors_origins: [https://a, https://b], api_keys: [secret],
          admin: {listen: "0.0.0.0:9001", api_keys: [admin-secret]},
          grpc: {listen: 9002, admin_listen: "127.0.0.1:9003", max_streams: 77, memory: 3MiB}}
-engine: {kv_cache: 512KiB, kv_host: 2MiB, max_context: 100, max_step_rows: 64, max_running: 5, max_waiting: 6, step_milliseconds: 50,
+engine: {kv_cache: 512KiB, kv_host: 2MiB, communicator: nccl, max_context: 100, max_step_rows: 64, max_running: 5, max_waiting: 6, step_milliseconds: 50,
          prefix_cache: false, age_seconds: 2.5, background_share: 0.2, burst_tokens: 100, base_weight: 3,
          variant_weights: {coder: 0.5, team/legal: 2}}
 device: cuda
@@ -55,6 +55,7 @@ adapter_pool: {folder: pool, budget: 3MiB, policy: kmerge, merge_by: opcm, keep_
   EXPECT_EQ(config.variants[1].limit, (VariantLimit{0.5, 3, 600}));
   EXPECT_EQ(config.log_level, LogLevel::kWarning);
   EXPECT_EQ(config.device, DeviceChoice::kCuda);
+  EXPECT_EQ(config.communicator, CommunicatorChoice::kNccl);
   EXPECT_EQ(config.http.listen, "[::1]:9000");
   EXPECT_EQ(config.http.threads, 3);
   EXPECT_FALSE(config.http.real_time);
@@ -140,6 +141,8 @@ TEST(Config, NamesKeyLineAndWhatIsAllowed) {
   EXPECT_THAT(error_of("cpu: {isa: sse}\n"),
               HasSubstr("expected scalar, avx2, avx512 or avx512_bf16"));
   EXPECT_THAT(error_of("device: gpu\n"), HasSubstr("key 'device': expected auto, cpu or cuda"));
+  EXPECT_THAT(error_of("engine: {communicator: tcp}\n"),
+              HasSubstr("key 'engine.communicator': expected auto, peer or nccl"));
   EXPECT_THAT(error_of("log: loud\n"), HasSubstr("expected debug, info, warning or error"));
   EXPECT_THAT(error_of("base: a\nbase: b\n"), HasSubstr("line 2: key 'base' is given twice"));
   EXPECT_THAT(error_of("queue: {max_requests: many}\n"),

@@ -12,6 +12,11 @@ namespace {
 
 bool is_device(const Gpu& gpu, int device) { return device >= 0 && device < gpu.options.devices; }
 
+bool are_peers(const Gpu& gpu, int a, int b) {
+  const int together = gpu.options.peers;
+  return together == 0 || a / together == b / together;
+}
+
 void wait_for_device(Gpu& gpu, int device) {
   // Graphs' branches end in a stream too, so the streams' ends are all there is.
   gpu.handles.for_each_ever<CUstream_st>([&](CUstream_st& stream) {
@@ -171,7 +176,7 @@ cudaError_t cudaDeviceCanAccessPeer(int* canAccessPeer, int device, int peerDevi
   EMULATED_CALL(cudaDeviceCanAccessPeer);
   return call.make([&](Gpu& gpu) -> cudaError_t {
     if (!is_device(gpu, device) || !is_device(gpu, peerDevice)) return cudaErrorInvalidDevice;
-    *canAccessPeer = device != peerDevice ? 1 : 0;
+    *canAccessPeer = device != peerDevice && are_peers(gpu, device, peerDevice) ? 1 : 0;
     return cudaSuccess;
   });
 }
@@ -183,6 +188,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peerDevice, unsigned int flags) {
     if (!is_device(gpu, peerDevice) || peerDevice == current_device()) {
       return cudaErrorInvalidDevice;
     }
+    if (!are_peers(gpu, current_device(), peerDevice)) return cudaErrorPeerAccessUnsupported;
     auto& peers = gpu.devices[static_cast<size_t>(current_device())].peers;
     if (!peers.insert(peerDevice).second) return cudaErrorPeerAccessAlreadyEnabled;
     gpu.memory.peers_changed();

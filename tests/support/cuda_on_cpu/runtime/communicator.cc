@@ -77,14 +77,60 @@ size_t element_bytes(ncclDataType_t type) {
 }
 
 std::string CollectiveCall::text() const {
-  constexpr const char* kNames[] = {"ncclAllReduce", "ncclAllGather", "ncclBroadcast",
-                                    "ncclReduce"};
+  constexpr const char* kNames[] = {"ncclAllReduce", "ncclAllGather", "ncclBroadcast", "ncclReduce",
+                                    "ncclSend and ncclRecv"};
   return std::string(kNames[static_cast<size_t>(kind)]) + " of " + std::to_string(count) +
          " elements of type " + std::to_string(type) + ", operation " + std::to_string(op) +
          ", root " + std::to_string(root);
 }
 
+namespace {
+
+// What `from` and `to` say of what goes from one to the other.
+std::vector<Transfer> between(const RanksCollective& exchange, int of, int peer, bool sends) {
+  std::vector<Transfer> all;
+  for (const Transfer& transfer : exchange.by_rank.at(of).second.transfers)
+    if (transfer.peer == peer && transfer.sends == sends) all.push_back(transfer);
+  return all;
+}
+
+void run_exchange(Gpu& gpu, const RanksCollective& exchange) {
+  for (const auto& [from, sender] : exchange.by_rank) {
+    for (const auto& [to, receiver] : exchange.by_rank) {
+      const auto sent = between(exchange, from, to, true);
+      const auto received = between(exchange, to, from, false);
+      for (size_t i = 0; i < sent.size(); ++i) {
+        const size_t bytes = sent[i].count * element_bytes(sent[i].type);
+        const std::byte* source = gpu.memory.touch(*sender.first, sent[i].buffer, bytes, false);
+        std::byte* target = gpu.memory.touch(*receiver.first, received[i].buffer, bytes, true);
+        if (source == nullptr || target == nullptr) return;
+        std::memcpy(target, source, bytes);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::string mismatch(const RanksCollective& exchange) {
+  for (const auto& [from, sender] : exchange.by_rank) {
+    for (const auto& [to, receiver] : exchange.by_rank) {
+      const auto sent = between(exchange, from, to, true);
+      const auto received = between(exchange, to, from, false);
+      const bool fits = std::equal(sent.begin(), sent.end(), received.begin(), received.end(),
+                                   [](const Transfer& a, const Transfer& b) {
+                                     return a.count == b.count && a.type == b.type;
+                                   });
+      if (!fits)
+        return "what rank " + std::to_string(from) + " sends to rank " + std::to_string(to) +
+               " is not what that receives";
+    }
+  }
+  return "";
+}
+
 void run_collective(Gpu& gpu, const RanksCollective& collective) {
+  if (collective.call.kind == CollectiveKind::kExchange) return run_exchange(gpu, collective);
   const CollectiveCall& call = collective.call;
   const size_t bytes = call.count * element_bytes(call.type);
   const bool from_root = call.kind == CollectiveKind::kBroadcast;

@@ -42,6 +42,11 @@ size_t pinned_bytes() {
   return gpu().memory.pinned();
 }
 
+bool has_nccl() {
+  const MutexLock lock(gpu().mutex);
+  return gpu().options.nccl;
+}
+
 size_t call_count() {
   const MutexLock lock(gpu().mutex);
   return gpu().calls.size();

@@ -25,6 +25,8 @@ struct Options {
   int idle_ms = 0;
   int site_frames = 3;             // callers that make up a call's site, wrappers included
   bool pageable_is_fault = false;  // an asynchronous copy from or to memory that is not pinned
+  int peers = 0;                   // devices reach the others of the same so many; 0: all, 1: none
+  bool nccl = true;                // whether the machine has it
 };
 
 enum class FaultKind : uint8_t {
@@ -53,6 +55,9 @@ std::string leaks();
 size_t allocated_bytes(int device = 0);
 size_t peak_bytes(int device = 0);
 size_t pinned_bytes();  // registered memory included
+
+// Whether programs find NCCL.
+bool has_nccl();
 
 // Calls of the runtime, cuBLASLt and NCCL, numbered from 0. Not counted: those that only tell the
 // last error or an error's name.

@@ -1,6 +1,7 @@
 // Programs that no test sets up (a daemon on emulated GPUs) are told by the environment:
 //
-//   DELTAD_EMULATED_GPU=devices=2,memory=268435456,order=random,seed=7,idle_ms=5,fail=17:2,off=KEY
+//   DELTAD_EMULATED_GPU=devices=2,memory=268435456,order=random,seed=7,idle_ms=5,fail=17:2,off=KEY,
+//   peers=1,nccl=0
 //
 // fail=CALL:ERROR, sticky=CALL:ERROR and late=CALL:ERROR (at execution) inject a failure, with
 // :DEVICE behind it at that device's call; hang=CALL:0 lets work hang; off=KEY
@@ -74,6 +75,10 @@ Settings settings_of_environment() {
       options.order = value == "eager"    ? Order::kEager
                       : value == "latest" ? Order::kLatest
                                           : Order::kRandom;
+    } else if (name == "peers") {
+      options.peers = std::stoi(value);
+    } else if (name == "nccl") {
+      options.nccl = value == "1";
     } else if (name == "pageable_is_fault") {
       options.pageable_is_fault = value == "1";
     } else if (name == "fail" || name == "sticky" || name == "late" || name == "hang") {

@@ -67,9 +67,14 @@ bool Schedule::broken(const Operation& operation) const {
 
 bool Schedule::ready(const Operation& operation) const {
   if (operation.state != Operation::State::kPending) return false;
-  if (operation.work->hangs && !gpu_.let_go) return false;
-  const auto free = [](const Operation& o) {
-    return std::all_of(o.after.begin(), o.after.end(), [](const auto& a) { return a->done(); });
+  // A collective that a rank has left is over, whatever it hung on.
+  const auto hangs = [&](const Operation& o) {
+    const bool left = o.work->kind == WorkKind::kCollective && !o.collective;
+    return o.work->hangs && !gpu_.let_go && !left;
+  };
+  const auto free = [&](const Operation& o) {
+    return !hangs(o) &&
+           std::all_of(o.after.begin(), o.after.end(), [](const auto& a) { return a->done(); });
   };
   const Collective* all = operation.collective.get();
   if (all == nullptr) return free(operation);

@@ -27,7 +27,7 @@ namespace {
 // What a test may put on another stream.
 bool is_misplaced(Gpu& gpu, const Work& work) {
   const bool can = work.kind == WorkKind::kKernel || work.kind == WorkKind::kCopy ||
-                   work.name == "cudaFreeAsync";
+                   work.kind == WorkKind::kCollective || work.name == "cudaFreeAsync";
   if (!can) return false;
   const uint32_t site = gpu.sites.at(work.site);
   gpu.work_sites.emplace(work.name, site);

@@ -236,5 +236,224 @@ TEST_F(Nccl, CollectivesInGraphs) {
   });
 }
 
+// Communicators whose calls do not block, in one thread.
+class NonBlockingNccl : public Nccl {
+ protected:
+  void connect() {
+    ncclUniqueId id;
+    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    for (int r = 0; r < kRanks; ++r) {
+      ASSERT_CUDA(cudaSetDevice(r));
+      Rank rank = {r, nullptr, nullptr, nullptr, nullptr};
+      ncclConfig_t config = kNonBlockingNccl;
+      ASSERT_EQ(ncclCommInitRankConfig(&rank.comm, kRanks, id, r, &config), ncclInProgress);
+      ASSERT_CUDA(cudaStreamCreateWithFlags(&rank.stream, cudaStreamNonBlocking));
+      ASSERT_CUDA(cudaMalloc(reinterpret_cast<void**>(&rank.send), 4 * kRanks));
+      ASSERT_CUDA(cudaMalloc(reinterpret_cast<void**>(&rank.receive), 4 * kRanks * kRanks));
+      std::vector<float> values;
+      for (int i = 0; i < kRanks; ++i) values.push_back(static_cast<float>(10 * r + i));
+      ASSERT_CUDA(cudaMemcpy(rank.send, values.data(), 4 * kRanks, cudaMemcpyHostToDevice));
+      ranks_.push_back(rank);
+    }
+  }
+  void wait(const Rank& rank) {
+    ncclResult_t state = ncclInProgress;
+    for (int i = 0; i < 100 && state == ncclInProgress; ++i)
+      ASSERT_EQ(ncclCommGetAsyncError(rank.comm, &state), ncclSuccess);
+    EXPECT_EQ(state, ncclSuccess);
+  }
+  void wait_for_all() {
+    for (const Rank& rank : ranks_) wait(rank);
+  }
+  bool under_way(const Rank& rank) {
+    ncclResult_t state = ncclSuccess;
+    EXPECT_EQ(ncclCommGetAsyncError(rank.comm, &state), ncclSuccess);
+    return state == ncclInProgress;
+  }
+  void end(bool abort = false) {
+    for (const Rank& rank : ranks_) {
+      if (abort) {
+        EXPECT_EQ(ncclCommAbort(rank.comm), ncclSuccess);
+      } else {
+        EXPECT_EQ(ncclCommFinalize(rank.comm), ncclInProgress);
+        if (rank.rank < kRanks - 1) {
+          EXPECT_TRUE(under_way(rank)) << "until all have come";
+        }
+      }
+    }
+    for (const Rank& rank : ranks_) {
+      if (!abort) {
+        wait(rank);
+        EXPECT_EQ(ncclCommDestroy(rank.comm), ncclSuccess);
+      }
+      ASSERT_CUDA(cudaSetDevice(rank.rank));
+      ASSERT_CUDA(cudaStreamSynchronize(rank.stream));
+      ASSERT_CUDA(cudaFree(rank.send));
+      ASSERT_CUDA(cudaFree(rank.receive));
+      ASSERT_CUDA(cudaStreamDestroy(rank.stream));
+    }
+    ASSERT_CUDA(cudaSetDevice(0));
+    ranks_.clear();
+  }
+  // Where devices are broken, and every call says so.
+  void leave() {
+    for (const Rank& rank : ranks_) {
+      cudaSetDevice(rank.rank);
+      ncclCommAbort(rank.comm);
+      cudaStreamSynchronize(rank.stream);
+      cudaStreamDestroy(rank.stream);
+      cudaFree(rank.send);
+      cudaFree(rank.receive);
+    }
+    cudaSetDevice(0);
+    ranks_.clear();
+  }
+  static ncclResult_t gather(const Rank& rank) {
+    EXPECT_EQ(cudaSetDevice(rank.rank), cudaSuccess);
+    return ncclAllGather(rank.send, rank.receive, kRanks, ncclFloat32, rank.comm, rank.stream);
+  }
+  // Each other rank r gets element r of this one.
+  static ncclResult_t exchange(const Rank& rank, size_t count = 1) {
+    EXPECT_EQ(cudaSetDevice(rank.rank), cudaSuccess);
+    EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+    for (int r = 0; r < kRanks; ++r) {
+      if (r == rank.rank) continue;
+      EXPECT_EQ(ncclSend(rank.send + r, count, ncclFloat32, r, rank.comm, rank.stream),
+                ncclSuccess);
+      EXPECT_EQ(ncclRecv(rank.receive + r, 1, ncclFloat32, r, rank.comm, rank.stream), ncclSuccess);
+    }
+    return ncclGroupEnd();
+  }
+
+  std::vector<Rank> ranks_;
+};
+
+TEST_F(NonBlockingNccl, GathersAndExchanges) {
+  for (const Options& options : all_orders()) {
+    start_ranks(options);
+    connect();
+    wait_for_all();
+    for (const Rank& rank : ranks_) ASSERT_EQ(gather(rank), ncclInProgress);
+    wait_for_all();
+    for (const Rank& rank : ranks_) EXPECT_EQ(rank.result()[2 * kRanks + 1], 21);
+    for (const Rank& rank : ranks_) ASSERT_EQ(exchange(rank), ncclInProgress);
+    wait_for_all();
+    for (const Rank& rank : ranks_)
+      for (int r = 0; r < kRanks; ++r)
+        if (r != rank.rank) {
+          EXPECT_EQ(rank.result()[static_cast<size_t>(r)], 10 * r + rank.rank);
+        }
+    // In place, as NCCL has it: each one's own is where it will be.
+    for (const Rank& rank : ranks_) {
+      ASSERT_CUDA(cudaSetDevice(rank.rank));
+      ASSERT_CUDA(cudaMemcpy(rank.receive + rank.rank, rank.send, 4, cudaMemcpyDeviceToDevice));
+      ASSERT_EQ(ncclAllGather(rank.receive + rank.rank, rank.receive, 1, ncclFloat32, rank.comm,
+                              rank.stream),
+                ncclInProgress);
+    }
+    wait_for_all();
+    for (const Rank& rank : ranks_) EXPECT_EQ(rank.result()[3], 30);
+    end();
+  }
+}
+
+// What comes on the stream before the call has ended comes before it.
+TEST_F(NonBlockingNccl, NothingIsOnTheStreamBeforeTheStateWasAskedFor) {
+  connect();
+  wait_for_all();
+  for (const Rank& rank : ranks_) ASSERT_EQ(gather(rank), ncclInProgress);
+  const Rank& first = ranks_[0];
+  ASSERT_CUDA(cudaSetDevice(0));
+  ASSERT_CUDA(cudaMemsetAsync(first.receive, 0, 4 * kRanks * kRanks, first.stream));
+  EXPECT_EQ(first.result()[1], 0);
+  wait_for_all();
+  EXPECT_EQ(first.result()[1], 1);
+  end();
+}
+
+TEST_F(NonBlockingNccl, ASecondCallTooEarlyIsFound) {
+  connect();
+  EXPECT_EQ(gather(ranks_[0]), ncclInvalidArgument) << "it is not connected yet";
+  wait_for_all();
+  EXPECT_EQ(gather(ranks_[0]), ncclInProgress);
+  EXPECT_EQ(gather(ranks_[0]), ncclInvalidArgument);
+  end(true);
+  EXPECT_EQ(expected_faults(), std::vector<FaultKind>(2, FaultKind::kMisuse));
+}
+
+TEST_F(NonBlockingNccl, SendsThatNobodyReceivesAreFound) {
+  connect();
+  wait_for_all();
+  for (const Rank& rank : ranks_) ASSERT_EQ(exchange(rank, rank.rank == 1 ? 2 : 1), ncclInProgress);
+  for (const Rank& rank : ranks_) {
+    ncclResult_t state = ncclInProgress;
+    while (state == ncclInProgress) ncclCommGetAsyncError(rank.comm, &state);
+  }
+  EXPECT_EQ(cudaStreamSynchronize(ranks_[0].stream), cudaErrorLaunchFailure);
+  ASSERT_FALSE(faults().empty());
+  EXPECT_NE(faults()[0].what.find("what rank 1 sends to rank 0 is not what that receives"),
+            std::string::npos)
+      << report();
+  leave();
+  (void)expected_faults();
+}
+
+TEST_F(NonBlockingNccl, MemoryOfAnotherDeviceOrInEachOthersWayIsFound) {
+  connect();
+  wait_for_all();
+  const Rank &a = ranks_[0], &b = ranks_[1];
+  ASSERT_CUDA(cudaSetDevice(0));
+  EXPECT_EQ(ncclAllGather(b.send, a.receive, 1, ncclFloat32, a.comm, a.stream),
+            ncclInvalidArgument);
+  EXPECT_EQ(ncclAllGather(a.send, a.receive, 1, ncclFloat32, a.comm, b.stream),
+            ncclInvalidArgument);
+  EXPECT_EQ(ncclAllGather(a.receive + 1, a.receive, 1, ncclFloat32, a.comm, a.stream),
+            ncclInvalidArgument);
+  ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+  EXPECT_EQ(ncclSend(a.send, 2, ncclFloat32, 1, a.comm, a.stream), ncclSuccess);
+  EXPECT_EQ(ncclRecv(a.send + 1, 1, ncclFloat32, 1, a.comm, a.stream), ncclInvalidArgument);
+  EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument) << "the group has failed";
+  EXPECT_EQ(ncclSend(a.send, 2, ncclFloat32, 1, a.comm, a.stream), ncclInvalidUsage);
+  end();
+  EXPECT_EQ(expected_faults(), std::vector<FaultKind>(5, FaultKind::kMisuse));
+}
+
+TEST_F(NonBlockingNccl, WhatHangsEndsWhenAllHaveLeft) {
+  connect();
+  wait_for_all();
+  for (const Rank& rank : ranks_) {
+    if (rank.rank == 2) inject({.call = call_count() + 1, .error = 0, .hangs = true});
+    ASSERT_EQ(gather(rank), ncclInProgress);
+  }
+  wait_for_all();
+  for (const Rank& rank : ranks_)
+    for (int i = 0; i < 20; ++i) ASSERT_EQ(cudaStreamQuery(rank.stream), cudaErrorNotReady);
+  end(true);  // waits for the streams
+}
+
+TEST_F(NonBlockingNccl, ARankThatNeverConnectsIsLeft) {
+  inject({.call = call_count() + 8, .error = 0, .hangs = true});  // the second one's
+  connect();
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(under_way(ranks_[1]));
+  end(true);
+}
+
+TEST_F(NonBlockingNccl, FailsWithItsDevice) {
+  connect();
+  wait_for_all();
+  inject({.call = call_count() + 1, .error = cudaErrorIllegalAddress, .at_execution = true});
+  for (const Rank& rank : ranks_) ASSERT_EQ(gather(rank), ncclInProgress);
+  for (const Rank& rank : ranks_)
+    while (under_way(rank)) {
+    }
+  ASSERT_CUDA(cudaSetDevice(0));
+  EXPECT_EQ(cudaStreamSynchronize(ranks_[0].stream), cudaErrorIllegalAddress);
+  ASSERT_CUDA(cudaSetDevice(1));  // where calls themselves do not fail
+  ncclResult_t state = ncclSuccess;
+  EXPECT_EQ(ncclCommGetAsyncError(ranks_[0].comm, &state), ncclSuccess);
+  EXPECT_EQ(state, ncclUnhandledCudaError);
+  leave();
+}
+
 }  // namespace
 }  // namespace deltad::emulated_gpu
