@@ -7,7 +7,7 @@ import math
 import sys
 from pathlib import Path
 
-FORMS = ["plain", "one", "two", "budget", "rank"]
+FORMS = ["plain", "one", "two", "budget", "levels", "rank11", "rank23"]
 
 
 def right(path):

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "calibrate/calibrated_fitter.h"
@@ -29,8 +30,21 @@ std::map<std::string, std::string> CalibratedFitter::metadata_of(
       {"top1", number(report.heads.variant.top1)},
       {"top1_base", number(report.heads.base.top1)},
       {"output_error", errors}};
-  if (options_.residual_rank > 0) said["residual_rank"] = std::to_string(options_.residual_rank);
+  if (const std::string ranks = rank_text(); !ranks.empty()) said["residual_rank"] = ranks;
   return said;
+}
+
+// "16"; or what a budget gave, from the least to the most: "0 to 57". "" if there are no low-rank
+// parts.
+std::string CalibratedFitter::rank_text() const {
+  if (!options_.budget_buys_rank)
+    return options_.residual_rank > 0 ? std::to_string(options_.residual_rank) : "";
+  int64_t least = std::numeric_limits<int64_t>::max(), most = 0;
+  for (const auto& [weight, form] : planned_) {
+    least = std::min(least, form.rank);
+    most = std::max(most, form.rank);
+  }
+  return most > 0 ? fmt::format("{} to {}", least, most) : "";
 }
 
 std::map<std::string, std::string> CalibratedFitter::metadata() const {
@@ -43,7 +57,7 @@ std::map<std::string, std::string> CalibratedFitter::metadata() const {
 
 Result<std::map<std::string, std::string>> CalibratedFitter::finish() {
   for (const std::string& kind : kinds_) {
-    const Energy& energy = energies_[kind];
+    const OutputEnergy& energy = energies_[kind];
     report_.output_errors.emplace_back(
         kind, energy.delta > 0 ? std::sqrt(energy.error / energy.delta) : 0);
   }

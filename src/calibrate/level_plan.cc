@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <queue>
 #include <tuple>
@@ -11,28 +12,72 @@
 namespace deltad {
 namespace {
 
+double error_of(const MatrixCosts& costs, const MatrixForm& form) {
+  return costs.error[static_cast<size_t>(form.levels)][static_cast<size_t>(form.rank)];
+}
+
 struct Step {
   double gain;  // error taken off a byte
   size_t matrix;
-  int levels;  // after it
+  MatrixForm to;
 
   bool operator<(const Step& other) const {  // of equal ones, the first matrix is the largest
     return std::tie(gain, other.matrix) < std::tie(other.gain, matrix);
   }
 };
 
-// The best next step from `levels`; gain 0 if none takes anything off.
-Step next_step(const LevelCosts& costs, size_t matrix, int levels, int64_t room) {
-  Step best{0, matrix, levels};
-  for (int to = levels + 1; to < static_cast<int>(costs.error.size()); ++to) {
-    const int64_t bytes = costs.level_bytes * (to - levels);
-    if (bytes > room) break;
-    const double gain =
-        (costs.error[static_cast<size_t>(levels)] - costs.error[static_cast<size_t>(to)]) /
-        static_cast<double>(bytes);
-    if (gain > best.gain) best = {gain, matrix, to};
+// The best next step from `now`; gain 0 if none takes anything off.
+Step next_step(const MatrixCosts& costs, size_t matrix, const MatrixForm& now, bool ranks,
+               int64_t room) {
+  Step best{0, matrix, now};
+  const int64_t before = costs.bytes(now);
+  const double error = error_of(costs, now);
+  for (int levels = now.levels; levels < static_cast<int>(costs.error.size()); ++levels) {
+    const auto count =
+        static_cast<int64_t>(ranks ? costs.error[static_cast<size_t>(levels)].size() : 1);
+    for (int64_t rank = 0; rank < count; ++rank) {
+      const MatrixForm to{levels, rank};
+      const int64_t bytes = costs.bytes(to) - before;
+      if (bytes <= 0) continue;
+      if (bytes > room) break;
+      const double gain = (error - error_of(costs, to)) / static_cast<double>(bytes);
+      if (gain > best.gain) best = {gain, matrix, to};
+    }
   }
   return best;
+}
+
+// Spends from `room`, beginning with the forms that there are.
+void spend(const std::vector<MatrixCosts>& matrices, bool ranks, int64_t* room, FormPlan* plan) {
+  std::priority_queue<Step> steps;
+  for (size_t i = 0; i < matrices.size(); ++i)
+    steps.push(next_step(matrices[i], i, (*plan)[matrices[i].weight], ranks, *room));
+  while (!steps.empty()) {
+    const Step step = steps.top();
+    steps.pop();
+    if (!(step.gain > 0)) continue;
+    const MatrixCosts& costs = matrices[step.matrix];
+    MatrixForm& now = (*plan)[costs.weight];
+    const int64_t bytes = costs.bytes(step.to) - costs.bytes(now);
+    if (bytes <= *room) {
+      *room -= bytes;
+      now = step.to;
+    }
+    // What fits now: less may than when the step was put there.
+    const Step next = next_step(costs, step.matrix, now, ranks, *room);
+    if (next.gain > 0) steps.push(next);
+  }
+}
+
+double total_error(const std::vector<MatrixCosts>& matrices, const FormPlan& plan) {
+  double sum = 0;
+  for (const MatrixCosts& costs : matrices) sum += error_of(costs, plan.at(costs.weight));
+  return sum;
+}
+
+bool has_ranks(const MatrixCosts& costs) {
+  return std::any_of(costs.error.begin(), costs.error.end(),
+                     [](const auto& errors) { return errors.size() > 1; });
 }
 
 }  // namespace
@@ -54,36 +99,29 @@ Result<LevelBudget> LevelBudget::parse(const std::string& text) {
                   text, kMaxLevels));
 }
 
-int64_t LevelBudget::bytes_for(const std::vector<LevelCosts>& matrices) const {
+int64_t LevelBudget::bytes_for(const std::vector<MatrixCosts>& matrices) const {
   if (bits == 0) return bytes;
-  int64_t one = 0;
-  for (const LevelCosts& costs : matrices) one += costs.level_bytes;
-  return static_cast<int64_t>(bits * static_cast<double>(one));
+  return static_cast<int64_t>(bits * static_cast<double>(one_level_bytes(matrices)));
 }
 
-std::map<std::string, int> plan_levels(const std::vector<LevelCosts>& matrices, int64_t bytes) {
-  std::map<std::string, int> levels;
-  std::priority_queue<Step> steps;
-  for (size_t i = 0; i < matrices.size(); ++i) {
-    levels[matrices[i].weight] = 0;
-    steps.push(next_step(matrices[i], i, 0, bytes));
-  }
-  while (!steps.empty()) {
-    const Step step = steps.top();
-    steps.pop();
-    const LevelCosts& costs = matrices[step.matrix];
-    int& now = levels[costs.weight];
-    if (!(step.gain > 0)) continue;
-    const int64_t cost = costs.level_bytes * (step.levels - now);
-    if (cost <= bytes) {
-      bytes -= cost;
-      now = step.levels;
-    }
-    // What fits now: less may than when the step was put there.
-    const Step next = next_step(costs, step.matrix, now, bytes);
-    if (next.gain > 0) steps.push(next);
-  }
-  return levels;
+int64_t one_level_bytes(const std::vector<MatrixCosts>& matrices) {
+  int64_t bytes = 0;
+  for (const MatrixCosts& costs : matrices) bytes += costs.level_bytes;
+  return bytes;
+}
+
+FormPlan plan_forms(const std::vector<MatrixCosts>& matrices, int64_t bytes) {
+  FormPlan levels;
+  int64_t room = bytes;
+  spend(matrices, false, &room, &levels);
+  if (std::none_of(matrices.begin(), matrices.end(), has_ranks)) return levels;
+  FormPlan plan;
+  const int64_t first = std::min(bytes, one_level_bytes(matrices));
+  room = first;
+  spend(matrices, false, &room, &plan);
+  room += bytes - first;
+  if (bytes > first) spend(matrices, true, &room, &plan);
+  return total_error(matrices, plan) < total_error(matrices, levels) ? plan : levels;
 }
 
 }  // namespace deltad

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "backend/backend.h"
 #include "base/log.h"
@@ -25,7 +26,7 @@ struct Options {
   std::string base, model, adapter, output, name;
   std::string alpha = "row", calibrate, budget;
   int levels = 1, jobs = 0, effort = 1, distill = 0;
-  int64_t residual_rank = 0;
+  std::optional<int64_t> residual_rank;  // none: 0, or what a budget buys
   bool weights_only = false, json = false;
 };
 
@@ -88,9 +89,10 @@ struct CalibrationPlan {
 Result<std::unique_ptr<CalibrationPlan>> plan_calibration(const Checkpoint& base,
                                                           const Options& options) {
   if (options.calibrate == "none") {
-    for (const auto& [given, option] : {std::pair{!options.budget.empty(), "--budget"},
-                                        std::pair{options.residual_rank > 0, "--residual-rank"},
-                                        std::pair{options.distill > 0, "--distill"}})
+    for (const auto& [given, option] :
+         {std::pair{!options.budget.empty(), "--budget"},
+          std::pair{options.residual_rank.value_or(0) > 0, "--residual-rank"},
+          std::pair{options.distill > 0, "--distill"}})
       if (given)
         return invalid_argument(
             fmt::format("{} goes by calibration text; it cannot be with --calibrate none", option));
@@ -98,8 +100,8 @@ Result<std::unique_ptr<CalibrationPlan>> plan_calibration(const Checkpoint& base
   }
   ASSIGN_OR_RETURN(const auto text, checkpoint_text(base));
   if (!text) {
-    if (!options.calibrate.empty() || !options.budget.empty() || options.residual_rank > 0 ||
-        options.distill > 0)
+    if (!options.calibrate.empty() || !options.budget.empty() ||
+        options.residual_rank.value_or(0) > 0 || options.distill > 0)
       return invalid_argument(options.base + ": the model has no tokenizer to read the text with");
     log_warning("{}: the model has no tokenizer, so nothing is calibrated", options.base);
     return std::unique_ptr<CalibrationPlan>();
@@ -113,9 +115,10 @@ Result<std::unique_ptr<CalibrationPlan>> plan_calibration(const Checkpoint& base
   fit.alpha_per_row = options.alpha == "row";
   fit.levels = options.levels;
   fit.effort = options.effort;
-  fit.residual_rank = options.residual_rank;
+  fit.residual_rank = options.residual_rank.value_or(0);
   if (!options.budget.empty()) {
     ASSIGN_OR_RETURN(fit.budget, LevelBudget::parse(options.budget));
+    fit.budget_buys_rank = !options.residual_rank;
   }
   fit.jobs = thread_count(options.jobs);
   std::string content(shipped_calibration_text());
@@ -170,12 +173,12 @@ std::string advice_on(const CalibrationReport& report, const KindReport& total,
     return "";
   if (options.effort == 0 && options.alpha == "row") return "--effort 1, at the same size";
   if (options.alpha == "matrix") return "--alpha row";
-  if (options.residual_rank == 0) {
+  if (!options.budget.empty() && options.residual_rank == 0)
+    return "--budget without --residual-rank 0";
+  if (options.budget.empty() && options.residual_rank.value_or(0) == 0) {
     const double bits = static_cast<double>(8 * kAdvisedRank * total.rank_bytes) /
                         static_cast<double>(total.weights);
-    return fmt::format("--residual-rank {}, {} {:.2f} bits a weight{}", kAdvisedRank,
-                       options.budget.empty() ? "for" : "which takes", bits,
-                       options.budget.empty() ? "" : " of the budget from the signs");
+    return fmt::format("--residual-rank {}, for {:.2f} bits a weight", kAdvisedRank, bits);
   }
   if (!options.budget.empty()) return "a larger --budget than " + options.budget;
   return options.levels < kMaxLevels ? fmt::format("--levels {}", options.levels + 1) : "";
@@ -322,13 +325,15 @@ void add_compress(CLI::App& app, int* exit_code) {
                      ->capture_default_str();
   command
       ->add_option("--budget", options->budget,
-                   "Bits a weight on average, such as 1.5bit, or bytes of signs and scales: each "
-                   "matrix gets the levels that pay most")
+                   "Bits a weight on average, such as 1.5bit, or bytes of signs, scales and "
+                   "low-rank parts: each matrix gets the levels that pay most and, above 1bit, the "
+                   "rank of such a part")
       ->excludes(levels);
   command
       ->add_option("--residual-rank", options->residual_rank,
-                   "Rank of a low-rank part beside the signs, in 8 bits (0: none); a budget counts "
-                   "it")
+                   "Rank of a low-rank part beside the signs, in 8 bits (0: none). A budget counts "
+                   "it; without this option it chooses ranks itself (0: a file for readers that "
+                   "know signs alone)")
       ->check(CLI::Range(int64_t{0}, kMaxLowRank));
   command->add_option(
       "--calibrate", options->calibrate,

@@ -93,6 +93,35 @@ def test_a_low_rank_part_and_distillation(tmp_path):
     assert np.abs(load_file(tmp_path / "a.safetensors")["logits"] - load_file(tmp_path / "b.safetensors")["logits"]).max() < 0.2
 
 
+def test_a_budget_buys_ranks(tmp_path):
+    out = tmp_path / "v.delta.safetensors"
+    lora = GOLDEN / "lora" / "plain"
+    arguments = ("compress", "--base", TINY, "--adapter", lora, "-o", out)
+
+    def made(*options) -> tuple[dict, dict]:
+        report = json.loads(ctl(*arguments, *options, "--json").stdout)
+        assert ctl("verify", out, "--base", TINY).returncode == 0
+        return report, json.loads(ctl("inspect", out, "--json").stdout)
+
+    one, _ = made()
+    same, shown = made("--budget", "1.0bit")
+    assert same["digest"] == one["digest"] and same["total"]["bytes"] == one["total"]["bytes"]
+    assert shown["metadata"]["version"] == "1" and shown["low_rank_parts"] == 0
+    levels, shown = made("--budget", "2.0bit", "--residual-rank", 0)
+    assert shown["metadata"]["version"] == "1" and shown["low_rank_parts"] == 0 and "residual_rank" not in shown["metadata"]
+    ranks, shown = made("--budget", "2.0bit")
+    assert shown["metadata"]["version"] == "2" and shown["low_rank_parts"] > 0 and " to " in shown["metadata"]["residual_rank"]
+    assert one["total"]["bytes"] < ranks["total"]["bytes"] <= 2 * one["total"]["bytes"]
+    assert ranks["calibration"]["kl"] < levels["calibration"]["kl"] < one["calibration"]["kl"]
+    assert "residual rank" in ctl("inspect", out).stdout
+    # What it answers is what the adapter itself does.
+    ids = "3,99,200,17,450,6,7,8,300,21"
+    for name, delta in (("bought", ["--delta", out]), ("lora", ["--delta", lora]), ("base", [])):
+        ctl("logits", "--base", TINY, *delta, "--ids", ids, "-o", tmp_path / f"{name}.safetensors")
+    bought, adapter, base = (load_file(tmp_path / f"{name}.safetensors")["logits"] for name in ("bought", "lora", "base"))
+    assert np.abs(bought - adapter).max() < 0.1 * np.abs(base - adapter).max()
+
+
 def test_apply_computes_what_the_variant_computes(tmp_path):
     delta = VARIANTS / "llama" / "llama-row-2.delta.safetensors"
     ctl("apply", "--base", TINY, "--delta", delta, "-o", tmp_path / "full", "--dtype", "f32")

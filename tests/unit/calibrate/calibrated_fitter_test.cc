@@ -7,60 +7,26 @@
 
 #include <cmath>
 #include <filesystem>
-#include <numeric>
-#include <random>
-#include <set>
 
-#include "delta/compress.h"
-#include "delta/delta_file.h"
 #include "delta/loader.h"
 #include "engine/base_model.h"
 #include "engine/direct_runner.h"
-#include "tensor/float16.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/calibrate/tiny_fit.h"
 #include "tests/unit/delta/raw_file.h"
 
 namespace deltad {
 namespace {
 
+using testing::compress_tiny;
+using testing::Compressed;
+using testing::kBase;
+using testing::kTuned;
+using testing::output_errors;
+using testing::OutputErrors;
+using testing::random_text;
 using testing::TempFolder;
-
-const std::string kBase = std::string(DELTAD_GOLDEN) + "/models/llama";
-const std::string kTuned = std::string(DELTAD_GOLDEN) + "/variants/llama/finetune";
-
-CalibrationSet random_text(int64_t vocab) {
-  std::mt19937 random(3);
-  CalibrationSet set;
-  for (int s = 0; s < 24; ++s) {
-    TokenSequence ids(20 + random() % 40);
-    for (int32_t& id : ids) id = static_cast<int32_t>(random() % static_cast<uint32_t>(vocab));
-    (s % 4 == 3 ? set.held : set.fit).push_back(std::move(ids));
-  }
-  return set;
-}
-
-struct Compressed {
-  std::unique_ptr<CalibratedFitter> fitter;
-  CompressReport report;
-};
-
-Compressed compress_tiny(const Checkpoint& base, const Tune& tune, const CalibrationSet& set,
-                         CalibrationOptions fit, const std::string& path) {
-  Compressed out;
-  auto fitter = CalibratedFitter::make(base, tune, set, fit);
-  EXPECT_TRUE(fitter.ok()) << fitter.status().message();
-  out.fitter = std::move(*fitter);
-  CompressOptions options;
-  options.variant = "v";
-  options.levels = fit.levels;
-  options.alpha_per_row = fit.alpha_per_row;
-  options.jobs = fit.jobs;
-  options.fitter = out.fitter.get();
-  auto report = compress(base, tune, path, options);
-  EXPECT_TRUE(report.ok()) << report.status().message();
-  if (report.ok()) out.report = *report;
-  return out;
-}
+using testing::total;
 
 // log p of every next token, for each token of the sequences.
 std::vector<std::vector<double>> distributions(const BaseModel& model, const VariantRef& variant,
@@ -154,54 +120,6 @@ TEST(CalibratedFitter, TheBytesDoNotDependOnTheNumberOfThreads) {
   }
 }
 
-// ‖X(Δ − Δ̂)‖² of every row of every compressed matrix, X being what the set brings into it in the
-// fine-tune: in the order of layers, matrices and rows. file: the compressed form; "": none.
-std::vector<double> output_errors(const Checkpoint& base, const Tune& tune,
-                                  const CalibrationSet& set, const std::string& file) {
-  std::unique_ptr<Tune> compressed;
-  if (!file.empty()) compressed = std::move(*open_variant_tune(base, file));
-  const auto walk = std::move(*LayerWalk::make(base, tune, 2));
-  Activations x = std::move(*walk->embed(WalkedModel::kTune, set.fit));
-  std::vector<double> errors;
-  for (int64_t layer = 0; layer < base.config().layers; ++layer) {
-    EXPECT_TRUE(walk->load_layer(layer).ok());
-    LayerInputs inputs;
-    EXPECT_TRUE(walk->advance(WalkedModel::kTune, &x, &inputs).ok());
-    for (const std::string& name : walk->changed_matrices()) {
-      const LayerInputs::Values& in = inputs.of[static_cast<size_t>(input_of(name))];
-      const auto at = [&](int64_t i) {
-        return static_cast<double>(in.type == DType::kF32 ? in.x.as<float>()[i]
-                                                          : bf16_to_f32(in.x.as<uint16_t>()[i]));
-      };
-      const Shape& shape = tune.tensors().at(name).shape;
-      const auto count = static_cast<size_t>(shape.count());
-      std::vector<uint16_t> w(count);
-      std::vector<double> left(count), said(count);
-      EXPECT_TRUE(base.read_rows_bf16(name, 0, shape[0], w.data()).ok());
-      EXPECT_TRUE(tune.delta_rows(name, 0, shape[0], w.data(), left.data()).ok());
-      if (compressed && compressed->tensors().count(name) != 0) {
-        EXPECT_TRUE(compressed->delta_rows(name, 0, shape[0], w.data(), said.data()).ok());
-        for (size_t i = 0; i < count; ++i) left[i] -= said[i];
-      }
-      for (int64_t r = 0; r < shape[0]; ++r) {
-        double error = 0;
-        for (int64_t t = 0; t < x.tokens; ++t) {
-          double y = 0;
-          for (int64_t c = 0; c < shape[1]; ++c)
-            y += at(t * shape[1] + c) * left[static_cast<size_t>(r * shape[1] + c)];
-          error += y * y;
-        }
-        errors.push_back(error);
-      }
-    }
-  }
-  return errors;
-}
-
-double total(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0);
-}
-
 // The fine-tune with a row of Δ that is zero.
 std::string with_an_equal_row(const TempFolder& folder) {
   const std::string name = "model.layers.0.mlp.gate_proj.weight", model = folder.file("tuned");
@@ -227,7 +145,7 @@ TEST(CalibratedFitter, NoErrorOnTheCalibrationTextIsLargerThanThatOfTheMeans) {
   const std::string fitted = folder.file("a.delta.safetensors"),
                     means = folder.file("b.delta.safetensors");
   for (const CalibrationSet* set : {&text, &few}) {
-    const std::vector<double> whole = output_errors(*base, *tune, *set, "");
+    const OutputErrors whole = output_errors(*base, *tune, *set, "");
     for (const bool row : {true, false})
       for (const int effort : {0, 1}) {
         CalibrationOptions options;
@@ -239,13 +157,15 @@ TEST(CalibratedFitter, NoErrorOnTheCalibrationTextIsLargerThanThatOfTheMeans) {
         const auto report = compress(*base, *tune, means, plain);
         ASSERT_TRUE(report.ok());
         EXPECT_EQ(made.report.file_bytes, report->file_bytes);
-        const std::vector<double> ours = output_errors(*base, *tune, *set, fitted),
-                                  theirs = output_errors(*base, *tune, *set, means);
+        const OutputErrors ours = output_errors(*base, *tune, *set, fitted),
+                           theirs = output_errors(*base, *tune, *set, means);
         // This Δ is dense noise, of which little can be gained; one α a matrix gains least.
         EXPECT_LT(total(ours), (row ? 0.99 : 0.9999) * total(theirs));
         // Where rows share their α, one row may lose for the others.
-        for (size_t r = 0; row && r < ours.size(); ++r)
-          ASSERT_LE(ours[r], theirs[r] + 1e-4 * whole[r]) << "row " << r;
+        if (!row) continue;
+        for (const auto& [name, rows] : ours)
+          for (size_t r = 0; r < rows.size(); ++r)
+            ASSERT_LE(rows[r], theirs.at(name)[r] + 1e-4 * whole.at(name)[r]) << name << " " << r;
       }
   }
 }
@@ -323,89 +243,6 @@ TEST(CalibratedFitter, ALowRankPartOfActivationsThatAreNoNumbersIsRefused) {
   EXPECT_THAT(status.message(), ::testing::AllOf(::testing::HasSubstr(model),
                                                  ::testing::HasSubstr("layers.0.self_attn.q_proj"),
                                                  ::testing::HasSubstr("activations")));
-}
-
-// What low-rank parts take of a budget is theirs of the matrices that the file holds, not of all.
-TEST(CalibratedFitter, ABudgetCountsTheMatricesThatTheFineTuneChanges) {
-  const auto base = std::move(*Checkpoint::open(kBase));
-  const CalibrationSet set = random_text(base->config().vocab);
-  TempFolder folder;
-  const std::string model = folder.file("model");
-  std::filesystem::copy(kTuned, model);
-  testing::RawFile raw = testing::read_raw(model + "/model.safetensors");
-  const testing::RawFile of_base = testing::read_raw(kBase + "/model.safetensors");
-  int64_t level = 0, weights = 0, factors = 0, least = INT64_MAX;
-  CalibrationOptions options;
-  options.residual_rank = 2;
-  for (auto& [name, tensor] : raw.tensors) {
-    if (name.find("self_attn") == std::string::npos) {
-      tensor = of_base.tensors.at(name);
-      continue;
-    }
-    if (tensor.shape.rank() != 2) continue;
-    const int64_t bytes = tensor.shape[0] * ((tensor.shape[1] + 7) / 8 + 4);
-    level += bytes;
-    least = std::min(least, bytes);
-    weights += tensor.shape.count();
-    factors += options.residual_rank * low_rank_row_bytes(tensor.shape[1], tensor.shape[0]);
-  }
-  testing::write_raw(model + "/model.safetensors", raw);
-  const auto tune = std::move(*open_tuned_model(*base, model));
-  // To the byte: room for the low-rank parts and for one level of all matrices.
-  options.budget = LevelBudget{0, level + factors};
-  const Compressed made =
-      compress_tiny(*base, *tune, set, options, folder.file("v.delta.safetensors"));
-  EXPECT_EQ(made.report.total.weights, weights);
-  EXPECT_LE(made.report.total.bytes, level + factors);
-  EXPECT_GT(made.report.total.bytes, level + factors - least) << "room was left";
-  options.budget = LevelBudget{0, least + factors - 1};
-  const Status status = CalibratedFitter::make(*base, *tune, set, options).status();
-  EXPECT_EQ(status.message(),
-            "a budget of " + std::to_string(least + factors - 1) +
-                " bytes, of which low-rank parts take " + std::to_string(factors) +
-                ", has no room for any matrix's signs: the smallest matrix's take " +
-                std::to_string(least));
-  options.budget = LevelBudget{0, least + factors};
-  EXPECT_TRUE(CalibratedFitter::make(*base, *tune, set, options).ok());
-}
-
-TEST(CalibratedFitter, ABudgetIsKeptAndLiesBetweenEvenSpreads) {
-  const auto base = std::move(*Checkpoint::open(kBase));
-  const auto tune = std::move(*open_tuned_model(*base, kTuned));
-  const CalibrationSet set = random_text(base->config().vocab);
-  TempFolder folder;
-  const std::string path = folder.file("v.delta.safetensors");
-  CalibrationOptions even;
-  const Compressed one = compress_tiny(*base, *tune, set, even, path);
-  even.levels = 2;
-  const Compressed two = compress_tiny(*base, *tune, set, even, path);
-  CalibrationOptions options;
-  options.budget = *LevelBudget::parse("1.5bit");
-  const Compressed planned = compress_tiny(*base, *tune, set, options, path);
-  EXPECT_LE(planned.report.total.bytes, 3 * one.report.total.bytes / 2);
-  EXPECT_EQ(planned.report.total.matrices, two.report.total.matrices);
-  const double kl = planned.fitter->report().heads.variant.kl;
-  EXPECT_LT(kl, one.fitter->report().heads.variant.kl);
-  EXPECT_GT(kl, two.fitter->report().heads.variant.kl);
-  auto file = DeltaFile::open(path);
-  ASSERT_TRUE(file.ok()) << file.status().message();
-  std::set<size_t> levels;
-  for (const auto& [name, of] : file->matrices()) levels.insert(of.size());
-  EXPECT_GT(levels.size(), 1u) << "all matrices have as many";
-  // A low-rank part is counted too.
-  options.residual_rank = 2;
-  const Compressed both = compress_tiny(*base, *tune, set, options, path);
-  EXPECT_LE(both.report.total.bytes, 3 * one.report.total.bytes / 2);
-  file = DeltaFile::open(path);
-  ASSERT_TRUE(file.ok()) << file.status().message();
-  EXPECT_EQ(static_cast<int64_t>(file->low_rank().size()), both.report.total.matrices);
-  int64_t bytes = 0;
-  for (const auto& [name, entry] : file->file().tensors()) bytes += entry.bytes;
-  EXPECT_EQ(bytes, both.report.file_bytes);
-  options.residual_rank = 0;
-  options.budget = LevelBudget{0, 10};
-  EXPECT_EQ(CalibratedFitter::make(*base, *tune, set, options).status().code(),
-            Code::kInvalidArgument);
 }
 
 }  // namespace

@@ -63,6 +63,28 @@ TEST(LowRankFit, LeavesLessThanTheBestForTheWeights) {
   }
 }
 
+// What each rank leaves, against the outputs themselves of Δ without the ranks up to it.
+TEST(LowRankFit, SaysWhatEachRankLeaves) {
+  std::mt19937 random(10);
+  const Matrix x = random_matrix(30, 24, &random), delta = random_matrix(17, 24, &random);
+  const auto fit = fit_low_rank(x, delta, 6, 0.5);
+  ASSERT_TRUE(fit.ok()) << fit.status().message();
+  const std::vector<double> shares = fit->shares_left();
+  ASSERT_EQ(shares.size(), 7u);
+  const AdapterFactors& factors = fit->factors;
+  Matrix left = delta;
+  for (int64_t rank = 0;; ++rank) {
+    const double output = squares(multiply(left, As::kIs, x, As::kTransposed));
+    EXPECT_NEAR(shares[static_cast<size_t>(rank)], output / fit->energy, 1e-4) << rank;
+    if (rank == 6) break;
+    EXPECT_GT(shares[static_cast<size_t>(rank)], shares[static_cast<size_t>(rank + 1)] + 1e-3);
+    for (int64_t r = 0; r < left.rows; ++r)
+      for (int64_t c = 0; c < left.columns; ++c)
+        left.at(r, c) -= factors.b[static_cast<size_t>(r * 6 + rank)] *
+                         factors.a[static_cast<size_t>(rank * 24 + c)];
+  }
+}
+
 TEST(LowRankFit, AllRanksLeaveNothing) {
   std::mt19937 random(9);
   const Matrix x = random_matrix(5, 12, &random), delta = random_matrix(7, 12, &random);
