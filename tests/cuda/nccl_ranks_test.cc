@@ -277,6 +277,45 @@ TEST_F(NcclRanksTest, SayThatNcclHangs) {
               HasSubstr(" of 3: no GPU has got through an exchange by NCCL in 0.3 s"));
 }
 
+// Of a large sum, which requests of small models do not have: each call of the second rank.
+TEST_F(NcclRanksTest, NameTheRankOfEachCallOfALargeSumThatFails) {
+  std::vector<size_t> tried = {0};  // calls from where the sum begins; the first run fails in none
+  for (size_t i = 0; i < tried.size(); ++i) {
+    emulated_gpu::reset(options(3));
+    auto sums = RankSums::make(3, CommunicatorChoice::kNccl);
+    ASSERT_TRUE(sums.ok());
+    (void)sums->add({2, 64});
+    const auto names = [] {
+      std::vector<std::string> all;
+      for (const auto& call : emulated_gpu::calls())
+        if (call.device == 1) all.push_back(call.name);
+      return all;
+    };
+    const size_t began = names().size();
+    if (i > 0) {
+      emulated_gpu::inject(
+          {.call = began + tried[i], .error = cudaErrorMemoryAllocation, .device = 1});
+    }
+    (void)sums->add({20, 4096});
+    if (i == 0) {
+      const auto all = names();
+      int questions = 0;  // some; they are asked while the result is waited for, too
+      for (size_t k = began; k < all.size(); ++k) {
+        if (all[k] == "ncclCommGetAsyncError" ? questions++ < 3 : all[k].starts_with("nccl"))
+          tried.push_back(k - began);
+      }
+      continue;
+    }
+    SCOPED_TRACE(names()[began + tried[i]]);
+    for (const Status& status : sums->statuses)
+      EXPECT_THAT(status.message(),
+                  ::testing::AllOf(::testing::StartsWith("rank 1 of 3: nccl"),
+                                   HasSubstr("bringing the parts of a sum together")));
+    EXPECT_EQ(emulated_gpu::report(), "");
+  }
+  EXPECT_GE(tried.size(), 1u + 3 + 7);  // start, two sends and receives, end, gathering
+}
+
 // Every call of the second rank fails once: those of the communicator each time that they are made,
 // others once a place. Whoever asked hears of it; after a failure of a step so do all later ones,
 // at once; and nothing is left.
