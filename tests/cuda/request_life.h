@@ -45,11 +45,15 @@ class RequestFiles {
 
 class RequestLife {
  public:
-  explicit RequestLife(const RequestFiles& files, int gpus = 1) : files_(files), gpus_(gpus) {}
+  // patience: of several GPUs' ranks.
+  explicit RequestLife(const RequestFiles& files, int gpus = 1,
+                       Duration patience = std::chrono::seconds(600))
+      : files_(files), gpus_(gpus), patience_(patience) {}
 
   Status start() {
     if (gpus_ > 1) {
-      ASSIGN_OR_RETURN(base_, load_base_model(files_.base(), make_ranks(gpus_), nullptr));
+      ASSIGN_OR_RETURN(base_,
+                       load_base_model(files_.base(), make_ranks(gpus_, patience_), nullptr));
     } else {
       ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, make_cuda_backend({0, 1}));
       ASSIGN_OR_RETURN(base_, load_base_model(files_.base(), std::move(backend), nullptr));
@@ -59,6 +63,7 @@ class RequestLife {
     options.max_step_rows = 8;
     options.max_running = 2;
     options.prefix_cache = false;  // each life computes the same
+    options.stall_seconds = seconds(patience_);
     ASSIGN_OR_RETURN(engine_, Engine::make(*base_, options));
     return {};
   }
@@ -68,6 +73,11 @@ class RequestLife {
     tokens_.clear();
     RETURN_IF_ERROR(serve(files_.delta(), 4));
     return serve(files_.lora(), 2);
+  }
+  // A request whose tokens the host chooses.
+  Status live_on_host() {
+    tokens_.clear();
+    return serve(files_.lora(), 6, 40);
   }
   void end() {
     engine_.reset();
@@ -97,7 +107,7 @@ class RequestLife {
   }
 
  private:
-  Status serve(const std::string& path, int32_t tokens) {
+  Status serve(const std::string& path, int32_t tokens, int32_t logprobs = -1) {
     VariantLoadOptions options;
     options.threads = 1;
     ASSIGN_OR_RETURN(VariantRef variant,
@@ -105,8 +115,13 @@ class RequestLife {
     check_memory("a variant is loaded", variant->bytes);
     const auto record = std::make_shared<Record>();
     auto ended = std::make_shared<std::atomic<bool>>(false);
-    Request request = make_request({5, 9, 3}, tokens, record);
+    // Ranks have a step without logits, too.
+    const std::vector<int32_t> prompt = gpus_ > 1
+                                            ? std::vector<int32_t>{5, 9, 3, 7, 1, 8, 2, 6, 4, 11}
+                                            : std::vector<int32_t>{5, 9, 3};
+    Request request = make_request(prompt, tokens, record);
     request.variant = variant;
+    request.logprobs = logprobs;
     request.on_event = [record, ended](const TokenEvent& event) {
       record->take(event);
       if (event.kind == TokenEvent::Kind::kFinished) ended->store(true);
@@ -127,6 +142,7 @@ class RequestLife {
   }
   const RequestFiles& files_;
   const int gpus_;
+  const Duration patience_;
   bool counts_memory_ = true;
   std::unique_ptr<BaseModel> base_;
   std::unique_ptr<Engine> engine_;
