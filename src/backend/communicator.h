@@ -33,8 +33,20 @@ class Communicator {
   // different memory. part is lost, and the others read it until this rank's next call: that one
   // needs other memory for its part, and the one after it may have the same again.
   virtual Status all_reduce(TensorView out, TensorView part, Epilogue epilogue) = 0;
-  // Before a step is ended: waits until what this rank ordered is done. The error names a rank that
-  // has not got there in time.
+  // Whether it has collect().
+  virtual bool collects() const { return false; }
+  // Rank 0's out fp32 [M, N] gets the parts fp32 [M, n] of all ranks side by side, in their order;
+  // its own part stands there already, at the first columns. `out` is rank 0's, the others give
+  // none. part is read as long as that of all_reduce is. All n but the last are multiples of 4, and
+  // rows have room up to the next one.
+  virtual Status collect(TensorView /*out*/, TensorView /*part*/) {
+    return unimplemented("these ranks do not bring logits together");
+  }
+  // Before a step: waits until this rank has done all that came before, but for the last step where
+  // that may go on by itself. The error is as of settle().
+  virtual Status begin_step() { return settle(); }
+  // Waits until what this rank ordered is done. The error names a rank that has not got there in
+  // time.
   virtual Status settle() = 0;
 
   // This rank cannot go on: all of them get an error that says why, and which rank it was.

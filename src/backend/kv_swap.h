@@ -21,7 +21,7 @@ class KvSwap {
   virtual ~KvSwap() = default;
   // Copies see what the steps before have written, in the order of the calls; the next step sees
   // what they did, and may write to blocks that they read. Returns before they are done. After an
-  // error nothing of the call is under way, and what it was to write to is undefined.
+  // error what the call was to write to is undefined; copies and steps that come may write to it.
   virtual Status to_host(std::span<const KvBlockCopy> copies) = 0;
   virtual Status to_device(std::span<const KvBlockCopy> copies) = 0;
 };

@@ -113,10 +113,11 @@ class Ops {
   // A device that samples by itself: the most `top` that a request may have; −1: it does not.
   virtual int32_t most_sampled_top() const { return -1; }
   // end_step(logits), but what `rows` want of each row of logits comes back instead of them.
-  // vocab[r]: columns of row r that count. meanwhile: null, or done here while the device works.
+  // vocab[r]: columns of row r that count. meanwhile: null, or done here while the device works;
+  // its error is the step's, which nobody waits for then.
   virtual Result<std::vector<SampleOutcome>> end_step_sampled(
       TensorView /*logits*/, std::span<const int64_t> /*vocab*/,
-      std::span<const SampleRequest> /*rows*/, const std::function<void()>& /*meanwhile*/) {
+      std::span<const SampleRequest> /*rows*/, const std::function<Status()>& /*meanwhile*/) {
     return unimplemented("this device does not sample");
   }
 

@@ -11,11 +11,12 @@ namespace deltad {
 RankMeeting::RankMeeting(int ranks, Duration bound)
     : bound_(bound), wait_(ranks <= WorkerTeam::cores()), members_(static_cast<size_t>(ranks)) {}
 
-Status RankMeeting::enter(int rank, TensorView part) {
+Status RankMeeting::enter(int rank, TensorView part, bool alike) {
   if (failed_.load()) return status();  // others may still be reading what this one brought last
   Member& mine = members_[static_cast<size_t>(rank)];
   mine.parts[++mine.entered % 2] = part;
   RETURN_IF_ERROR(meet(rank));
+  if (!alike) return {};
   const auto text = [](const TensorView& view) {
     return fmt::format("{} with rows {} apart", view.shape.str(), view.row_stride);
   };

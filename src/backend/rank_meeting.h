@@ -24,8 +24,8 @@ class RankMeeting {
   Duration bound() const { return bound_; }
 
   // Returns when every rank has called it, and meet(), as often as this one. part: what the rank
-  // brings to a sum. Parts that do not fit together are a failure.
-  Status enter(int rank, TensorView part);
+  // brings to a sum. alike: parts that do not fit together are a failure.
+  Status enter(int rank, TensorView part, bool alike = true);
   // What `other` brought to the sum that `rank` has entered last.
   TensorView part(int rank, int other) const {
     return members_[static_cast<size_t>(other)]

@@ -57,18 +57,19 @@ Result<KvPlan> plan_kv(const ModelConfig& config, int64_t block_bytes,
 }
 
 // Host memory for preempted sequences, and for how many blocks. An automatic size that the machine
-// does not grant is none.
+// does not grant is none. make(blocks): of a cache that lies on devices, `on_device`.
 struct HostKv {
   std::unique_ptr<KvSwap> swap;
   int32_t blocks = 0;
 };
-Result<HostKv> make_host_kv(Backend& backend, const KvView& kv, const KvGeometry& geometry,
-                            const EngineOptions& options) {
+template <class Make>
+Result<HostKv> make_host_kv(bool on_device, const KvGeometry& geometry,
+                            const EngineOptions& options, const Make& make) {
   HostKv made;
   const bool automatic = options.kv_host_bytes == kAutomaticBytes;
   made.blocks = host_kv_blocks(options, geometry, available_memory());
-  if (made.blocks == 0 || !backend.device_free_bytes()) return HostKv();
-  auto swap = backend.new_kv_swap(kv, geometry.layers, made.blocks);
+  if (made.blocks == 0 || !on_device) return HostKv();
+  auto swap = make(made.blocks);
   if (!swap.ok() && !automatic) return swap.status().in("kv_host");
   if (!swap.ok()) {
     log_warning("preempted sequences will be computed again: {}", swap.status().message());
@@ -111,7 +112,11 @@ Result<std::unique_ptr<Engine>> make_parallel(const ModelConfig& config, Paralle
                    plan_kv(config, transformer->kv_block_bytes(options.block_tokens),
                            backend.device_free_bytes(), options));
   RETURN_IF_ERROR(transformer->allocate_kv(kv.geometry.blocks, options.block_tokens));
-  auto runner = std::make_unique<ParallelRunner>(std::move(transformer), backend);
+  ASSIGN_OR_RETURN(HostKv host,
+                   make_host_kv(backend.device_free_bytes().has_value(), kv.geometry, options,
+                                [&](int32_t blocks) { return transformer->new_kv_swap(blocks); }));
+  auto runner = std::make_unique<ParallelRunner>(std::move(transformer), backend,
+                                                 std::move(host.swap), host.blocks);
   return start_engine(config, backend.weight_bytes(), options, std::move(runner), Buffer(), kv);
 }
 
@@ -130,7 +135,11 @@ Result<std::unique_ptr<Engine>> Engine::make(const ModelConfig& config, const We
   ASSIGN_OR_RETURN(Buffer memory, backend.allocate(static_cast<size_t>(kv.geometry.bytes())));
   const KvView view{memory.data(), kv.geometry.blocks, kv.geometry.block_tokens,
                     kv.geometry.block_bytes};
-  ASSIGN_OR_RETURN(HostKv host, make_host_kv(backend, view, kv.geometry, options));
+  ASSIGN_OR_RETURN(HostKv host, make_host_kv(backend.device_free_bytes().has_value(), kv.geometry,
+                                             options, [&](int32_t blocks) {
+                                               return backend.new_kv_swap(view, kv.geometry.layers,
+                                                                          blocks);
+                                             }));
   auto runner = std::make_unique<TransformerRunner>(std::move(transformer), backend,
                                                     std::move(host.swap), host.blocks);
   return start_engine(config, backend.weight_bytes(), options, std::move(runner), std::move(memory),

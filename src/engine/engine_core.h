@@ -64,10 +64,13 @@ class EngineCore {
   };
 
   void expire();
-  Status reserve(const StepPlan& plan);
+  // Afterwards the plan has rows of those alone whose blocks are there.
+  void reserve(StepPlan& plan);
+  static void leave_out(StepPlan& plan, Sequence* sequence);
   void grow(Sequence* sequence, int32_t blocks);
   void preempt(const std::vector<Sequence*>& preempted);
-  Status admit(const std::vector<AdmittedSequence>& admitted);
+  // Those whose blocks did not come back from the host.
+  std::vector<Sequence*> admit(const std::vector<AdmittedSequence>& admitted);
   // Blocks that hold the sequence's tokens, to be copied to the host; empty: there is no room.
   std::vector<KvBlockCopy> to_host(Sequence* s);
   void free_host_blocks(Sequence* s);

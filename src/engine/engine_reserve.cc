@@ -1,6 +1,7 @@
 // What a plan of EngineCore says of memory, made true before its rows are computed: blocks of those
 // that are preempted, grow or are admitted, and copies to host memory and back.
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -10,7 +11,7 @@ namespace deltad {
 
 // The plan has counted the blocks, so none can lack here. What is reused is held before anything is
 // taken: taking may reclaim blocks that nobody holds.
-Status EngineCore::reserve(const StepPlan& plan) {
+void EngineCore::reserve(StepPlan& plan) {
   preempt(plan.preempted);
   for (const AdmittedSequence& a : plan.admitted)
     for (const int32_t block : a.cached) kv_.retain(block);
@@ -28,9 +29,19 @@ Status EngineCore::reserve(const StepPlan& plan) {
     stats_.prefix_hits += static_cast<uint64_t>(tokens);
   }
   for (Sequence* s : plan.grown) grow(s, 1);
-  const Status status = admit(plan.admitted);
+  const std::vector<Sequence*> lost = admit(plan.admitted);
   settle(plan, state_);
-  return status;
+  for (Sequence* s : lost) leave_out(plan, s);
+}
+
+// The sequence has no row in this step; it is computed again from the next one on.
+void EngineCore::leave_out(StepPlan& plan, Sequence* s) {
+  s->left_rows = true;
+  const auto rows = std::find_if(plan.rows.begin(), plan.rows.end(),
+                                 [s](const PlannedRows& r) { return r.sequence == s; });
+  if (rows == plan.rows.end()) return;
+  plan.prompt_rows -= rows->rows;
+  plan.rows.erase(rows);
 }
 
 void EngineCore::grow(Sequence* s, int32_t count) {
@@ -80,11 +91,11 @@ void EngineCore::free_host_blocks(Sequence* s) {
   s->swapped = 0;
 }
 
-// Blocks that the prefix cache still has need no copy. Where the others cannot be copied, what of
-// these sequences has rows in the step fails with it.
-Status EngineCore::admit(const std::vector<AdmittedSequence>& admitted) {
-  std::vector<KvBlockCopy> copies;
-  std::vector<Sequence*> swapped_in;
+// Blocks that the prefix cache still has need no copy. Each sequence's others are copied by a call
+// of their own: where that fails, the sequence is computed again, and no other one is. Those are
+// returned.
+std::vector<Sequence*> EngineCore::admit(const std::vector<AdmittedSequence>& admitted) {
+  std::vector<std::pair<Sequence*, std::vector<KvBlockCopy>>> swapped_in;
   for (const AdmittedSequence& a : admitted) {
     Sequence* s = a.sequence;
     s->blocks = a.cached;
@@ -93,9 +104,9 @@ Status EngineCore::admit(const std::vector<AdmittedSequence>& admitted) {
     const int32_t cached = s->published * kv_.block_tokens();
     s->computed = std::max(cached, s->swapped);
     if (s->swapped > cached) {
+      auto& copies = swapped_in.emplace_back(s, std::vector<KvBlockCopy>()).second;
       for (auto i = static_cast<size_t>(s->published); i < s->host_blocks.size(); ++i)
         copies.push_back({s->blocks[i], s->host_blocks[i]});
-      swapped_in.push_back(s);
     }
     // Later copies into them come after these.
     free_host_blocks(s);
@@ -114,13 +125,17 @@ Status EngineCore::admit(const std::vector<AdmittedSequence>& admitted) {
     state_.waiting.erase(s);
     state_.running.push_back(s);
   }
-  if (copies.empty()) return {};
-  const Status status = runner_.kv_swap()->to_device(copies);
-  if (status.ok())
-    stats_.swapped_in += swapped_in.size();
-  else
-    for (Sequence* s : swapped_in) s->computed = s->published * kv_.block_tokens();
-  return status;
+  std::vector<Sequence*> lost;
+  for (const auto& [s, copies] : swapped_in) {
+    const Status status = runner_.kv_swap()->to_device(copies);
+    stats_.swapped_in += status.ok();
+    if (status.ok()) continue;
+    log_warning("request {}: its sequence will be computed again: {}", s->request.id,
+                status.message());
+    s->computed = s->published * kv_.block_tokens();
+    lost.push_back(s);
+  }
+  return lost;
 }
 
 }  // namespace deltad

@@ -47,15 +47,15 @@ void on_kernel_threads(ModelRunner& runner, size_t n, const Work& work) {
 void EngineCore::step() {
   expire();
   if (idle()) return;
-  const StepPlan plan = next_plan();
+  StepPlan plan = next_plan();
   CHECK(!plan.empty(), "requests are there, but the plan is empty");
   ++step_number_;
-  const Status reserved = reserve(plan);
+  reserve(plan);
   if (plan.rows.empty()) return;
 
   const TimePoint begin = clock_.now();
   std::vector<Staged> staged(plan.rows.size());
-  const Status done = reserved.ok() ? execute(plan, staged) : reserved;
+  const Status done = execute(plan, staged);
   ++stats_.steps;
   stats_.last_step_rows = plan.generating_rows + plan.prompt_rows;
   stats_.last_step = groups_of(plan);

@@ -110,6 +110,8 @@ size_t Transformer::workspace_bytes() const {
 // shrinks.
 Status Transformer::ensure_logits(int64_t rows, int64_t columns) {
   if (rows <= logits_rows_ && columns <= logits_columns_) return Status();
+  // What is given back waits for all devices without a bound.
+  if (communicator_ && logits_rows_ > 0) RETURN_IF_ERROR(communicator_->settle());
   const int64_t new_rows = std::max(rows, logits_rows_),
                 new_columns = std::max(columns, logits_columns_);
   ASSIGN_OR_RETURN(Buffer grown,
@@ -206,28 +208,59 @@ Result<Logits> Transformer::forward(const Batch& batch, const KvView& kv,
                                     std::span<const VariantWeights* const> slots,
                                     const Observer* observer) {
   Logits out;
-  ASSIGN_OR_RETURN(const TensorView logits, order(batch, kv, slots, observer, out.vocab));
+  ASSIGN_OR_RETURN(const TensorView logits, order(batch, kv, slots, observer, 0, out.vocab));
+  if (communicator_ && !out.vocab.empty()) RETURN_IF_ERROR(communicator_->settle());
   ASSIGN_OR_RETURN(out.values, backend_.ops().end_step(logits));
   return out;
 }
 
 Result<std::vector<SampleOutcome>> Transformer::forward_sampled(
     const Batch& batch, const KvView& kv, std::span<const VariantWeights* const> slots,
-    std::span<const SampleRequest> wanted, const std::function<void()>& meanwhile) {
+    std::span<const SampleRequest> wanted, const std::function<void()>& meanwhile,
+    std::span<const int64_t> whole_vocab) {
   std::vector<int64_t> vocab;
-  ASSIGN_OR_RETURN(const TensorView logits, order(batch, kv, slots, nullptr, vocab));
-  if (!vocab.empty()) return backend_.ops().end_step_sampled(logits, vocab, wanted, meanwhile);
-  RETURN_IF_ERROR(backend_.ops().end_step({}).status());
-  return std::vector<SampleOutcome>();
+  const int64_t columns =
+      whole_vocab.empty() ? 0 : *std::max_element(whole_vocab.begin(), whole_vocab.end());
+  ASSIGN_OR_RETURN(const TensorView logits, order(batch, kv, slots, nullptr, columns, vocab));
+  if (vocab.empty()) {
+    RETURN_IF_ERROR(backend_.ops().end_step({}).status());
+    return std::vector<SampleOutcome>();
+  }
+  if (communicator_) return sample_collected(logits, whole_vocab, wanted, meanwhile);
+  return backend_.ops().end_step_sampled(logits, vocab, wanted, [&]() -> Status {
+    if (meanwhile) meanwhile();
+    return {};
+  });
+}
+
+// Each rank waits for its own device, within the bound, and so hears of it when that fails.
+Result<std::vector<SampleOutcome>> Transformer::sample_collected(
+    TensorView logits, std::span<const int64_t> whole_vocab, std::span<const SampleRequest> wanted,
+    const std::function<void()>& meanwhile) {
+  if (communicator_->rank() != 0) {
+    RETURN_IF_ERROR(communicator_->collect({}, logits));
+    RETURN_IF_ERROR(backend_.ops().end_step({}).status());
+    RETURN_IF_ERROR(communicator_->settle());
+    return std::vector<SampleOutcome>();
+  }
+  const int64_t columns = *std::max_element(whole_vocab.begin(), whole_vocab.end());
+  const TensorView whole = view(logits_, DType::kF32, logits.rows(), columns, logits_columns_);
+  RETURN_IF_ERROR(communicator_->collect(whole, logits));
+  return backend_.ops().end_step_sampled(whole, whole_vocab, wanted, [&] {
+    if (meanwhile) meanwhile();
+    return communicator_->settle();
+  });
 }
 
 Result<TensorView> Transformer::order(const Batch& batch, const KvView& kv,
                                       std::span<const VariantWeights* const> slots,
-                                      const Observer* observer, std::vector<int64_t>& out_vocab) {
+                                      const Observer* observer, int64_t columns,
+                                      std::vector<int64_t>& out_vocab) {
   Ops& ops = backend_.ops();
   const int64_t m = static_cast<int64_t>(batch.ids.size());
   const int64_t r = static_cast<int64_t>(batch.logit_rows.size());
   CHECK(m > 0 && m <= max_rows_, "rows of a batch");
+  if (communicator_) RETURN_IF_ERROR(communicator_->begin_step());
   const std::vector<RowGroup> groups = groups_of_rows(batch.logit_rows, batch.groups);
   int64_t widest = 0;
   for (const RowGroup& g : groups) {
@@ -235,7 +268,7 @@ Result<TensorView> Transformer::order(const Batch& batch, const KvView& kv,
     widest = std::max(widest, vocab);
     out_vocab.insert(out_vocab.end(), static_cast<size_t>(g.end_row - g.first_row), vocab);
   }
-  if (r > 0) RETURN_IF_ERROR(ensure_logits(r, pad16(std::max(widest, config_.vocab))));
+  if (r > 0) RETURN_IF_ERROR(ensure_logits(r, pad16(std::max({widest, columns, config_.vocab}))));
   begin(batch, slots, groups);
 
   const float eps = static_cast<float>(config_.rms_eps);
@@ -256,17 +289,13 @@ Result<TensorView> Transformer::order(const Batch& batch, const KvView& kv,
     RETURN_IF_ERROR(observe(*observer, static_cast<int>(config_.layers), normed));
   }
 
-  if (r == 0) {
-    if (communicator_) RETURN_IF_ERROR(communicator_->settle());
-    return TensorView();
-  }
+  if (r == 0) return TensorView();
   const TensorView gathered = view(gathered_, DType::kF32, r, config_.hidden, hidden_stride_);
   const TensorView normed = view(normed_, act, r, config_.hidden, hidden_stride_);
   const TensorView logits = view(logits_, DType::kF32, r, widest, logits_columns_);
   ops.gather_rows(gathered, residual, batch.logit_rows);
   ops.rms_norm(normed, gathered, table_.final_norm, eps, groups);
   ops.linear(logits, normed, table_.head, groups, Epilogue::kStore);
-  if (communicator_) RETURN_IF_ERROR(communicator_->settle());
   return logits;
 }
 

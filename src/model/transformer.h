@@ -50,10 +50,14 @@ class Transformer {
                          const Observer* observer = nullptr);
 
   // The same on a device that samples (Ops::most_sampled_top): what each row of logits is for.
+  // meanwhile: null, or done while the device works. With a communicator, which collects: rank 0
+  // chooses from the logits of all ranks, of which whole_vocab[r] columns count in row r; the
+  // others give nothing.
   Result<std::vector<SampleOutcome>> forward_sampled(const Batch& batch, const KvView& kv,
                                                      std::span<const VariantWeights* const> slots,
                                                      std::span<const SampleRequest> wanted,
-                                                     const std::function<void()>& meanwhile);
+                                                     const std::function<void()>& meanwhile,
+                                                     std::span<const int64_t> whole_vocab = {});
 
   // What enters a linear layer of a block: its weight and x, activation type [M, d_in].
   using InputObserver = std::function<void(WeightId weight, TensorView x)>;
@@ -74,10 +78,15 @@ class Transformer {
               Communicator* communicator);
   Status ensure_logits(int64_t rows, int64_t columns);
   TensorView next_partial(int64_t rows);
-  // Orders a step up to its logits, if any are wanted; vocab: of their rows.
+  // Orders a step up to its logits, if any are wanted; vocab: of their rows. Their memory has room
+  // for `columns` in a row, if that is more.
   Result<TensorView> order(const Batch& batch, const KvView& kv,
                            std::span<const VariantWeights* const> slots, const Observer* observer,
-                           std::vector<int64_t>& vocab);
+                           int64_t columns, std::vector<int64_t>& vocab);
+  Result<std::vector<SampleOutcome>> sample_collected(TensorView logits,
+                                                      std::span<const int64_t> whole_vocab,
+                                                      std::span<const SampleRequest> wanted,
+                                                      const std::function<void()>& meanwhile);
   int64_t vocab_of(int32_t slot, std::span<const VariantWeights* const> slots) const;
   void begin(const Batch& batch, std::span<const VariantWeights* const> slots,
              std::span<const RowGroup> logit_groups);

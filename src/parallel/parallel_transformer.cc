@@ -6,6 +6,7 @@
 #include <exception>
 #include <utility>
 
+#include "parallel/parallel_kv_swap.h"
 #include "parallel/parallel_weights.h"
 
 namespace deltad {
@@ -57,6 +58,18 @@ Status ParallelTransformer::allocate_kv(int32_t blocks, int32_t block_tokens) {
   return {};
 }
 
+Result<std::unique_ptr<KvSwap>> ParallelTransformer::new_kv_swap(int32_t host_blocks) const {
+  std::vector<std::unique_ptr<KvSwap>> ranks;
+  for (int r = 0; r < backend_.ranks(); ++r) {
+    auto made =
+        backend_.backend(r).new_kv_swap(kv_[static_cast<size_t>(r)], config_.layers, host_blocks);
+    if (!made.ok()) return made.status().in(fmt::format("rank {} of {}", r, backend_.ranks()));
+    if (*made == nullptr) return std::unique_ptr<KvSwap>();
+    ranks.push_back(std::move(*made));
+  }
+  return std::unique_ptr<KvSwap>(std::make_unique<ParallelKvSwap>(std::move(ranks)));
+}
+
 size_t ParallelTransformer::measure_workspace() const {
   // Logits are put together on the host, which counts where the ranks are there, too.
   const bool on_host = !caches_.empty() && caches_[0].device() == DeviceKind::kCpu;
@@ -87,37 +100,60 @@ void ParallelTransformer::set_step(const Batch& batch,
     for (int r = 0; r < backend_.ranks(); ++r)
       step_.slots[static_cast<size_t>(r)].push_back(
           variant == nullptr ? nullptr : &static_cast<const ParallelWeights*>(variant)->rank(r));
+  set_vocab(slots);
 }
 
-// Room for the logits of all ranks, as wide as the widest variant of the step needs.
-Status ParallelTransformer::set_logits(std::span<const VariantWeights* const> slots) {
+// How many columns count in each row of logits.
+void ParallelTransformer::set_vocab(std::span<const VariantWeights* const> slots) {
   const Batch& batch = step_.batch;
   const WeightId head = backend_.shards().table().head;
   logits_ = {};
-  int64_t widest = 0;
   size_t group = 0;
   for (const int32_t row : batch.logit_rows) {
     while (row >= batch.groups[group].end_row) ++group;
     const int32_t slot = batch.groups[group].slot;
     const int64_t own = slot == kBaseSlot ? 0 : slots[static_cast<size_t>(slot)]->dense_rows(head);
     logits_.vocab.push_back(own > 0 ? own : config_.vocab);
-    widest = std::max(widest, logits_.vocab.back());
   }
-  const auto rows = static_cast<int64_t>(batch.logit_rows.size());
+}
+
+// Room for the logits of all ranks, as wide as the widest variant of the step needs.
+Status ParallelTransformer::make_logits() {
+  const auto rows = static_cast<int64_t>(logits_.vocab.size());
+  if (rows == 0) return {};
+  const int64_t widest = *std::max_element(logits_.vocab.begin(), logits_.vocab.end());
   const auto bytes = static_cast<size_t>(rows * widest) * sizeof(float);
   if (bytes > memory_.bytes()) {
     ASSIGN_OR_RETURN(memory_, Buffer::cpu(bytes));
   }
-  if (rows > 0) logits_.values = matrix_view(memory_.data(), DType::kF32, rows, widest, widest);
+  logits_.values = matrix_view(memory_.data(), DType::kF32, rows, widest, widest);
   return {};
 }
 
 Result<Logits> ParallelTransformer::forward(const Batch& batch,
                                             std::span<const VariantWeights* const> slots) {
   RETURN_IF_ERROR(backend_.health());
-  CHECK(kv_.size() == transformers_.size(), "the ranks have no KV cache");
   set_step(batch, slots);
-  RETURN_IF_ERROR(set_logits(slots));
+  step_.sampled = false;
+  RETURN_IF_ERROR(make_logits());
+  RETURN_IF_ERROR(run());
+  return logits_;
+}
+
+Result<std::vector<SampleOutcome>> ParallelTransformer::forward_sampled(
+    const Batch& batch, std::span<const VariantWeights* const> slots,
+    std::span<const SampleRequest> wanted, const std::function<void()>& meanwhile) {
+  RETURN_IF_ERROR(backend_.health());
+  CHECK(wanted.size() == batch.logit_rows.size(), "a request for each row of logits");
+  set_step(batch, slots);
+  step_.sampled = true;
+  sampling_ = {wanted, meanwhile, logits_.vocab, {}};
+  RETURN_IF_ERROR(run());
+  return std::move(sampling_.outcomes);
+}
+
+Status ParallelTransformer::run() {
+  CHECK(kv_.size() == transformers_.size(), "the ranks have no KV cache");
   threads_.run();
   RETURN_IF_ERROR(backend_.health());
   const int missing = threads_.await(Clock::real().now() + patience_);
@@ -126,7 +162,7 @@ Result<Logits> ParallelTransformer::forward(const Batch& batch,
         fmt::format("it has not ended its step {:g} s after the first one", seconds(patience_))));
   RETURN_IF_ERROR(backend_.health());
   workspace_bytes_ = measure_workspace();
-  return logits_;
+  return {};
 }
 
 void ParallelTransformer::run_rank(int rank) {
@@ -144,6 +180,14 @@ Status ParallelTransformer::try_rank(int rank) {
   const ShardMap& map = backend_.shards();
   Batch mine = step_.batch;
   for (int32_t& id : mine.ids) id = map.local_token(rank, id);
+  if (step_.sampled) {
+    Sampling of_others;
+    Sampling& sampling = rank == 0 ? sampling_ : of_others;
+    ASSIGN_OR_RETURN(sampling.outcomes, transformers_[r]->forward_sampled(
+                                            mine, kv_[r], step_.slots[r], sampling.wanted,
+                                            sampling.meanwhile, sampling.vocab));
+    return {};
+  }
   ASSIGN_OR_RETURN(const Logits part, transformers_[r]->forward(mine, kv_[r], step_.slots[r]));
   for (size_t i = 0; i < part.vocab.size(); ++i)
     std::copy_n(part.values.row<float>(static_cast<int64_t>(i)), part.vocab[i],

@@ -107,7 +107,7 @@ TEST_F(NcclRanksTest, ServeRequestsAsOverPeerMemoryAndAccountForTheirMemory) {
       auto gpus = options(2, order);
       if (choice == CommunicatorChoice::kPeer) gpus.peers = 0;
       emulated_gpu::reset(gpus);
-      RequestLife life(files, 2, testing::make_ranks(2, kLong, choice));
+      RequestLife life(files, 2, kLong, testing::make_ranks(2, kLong, choice));
       ASSERT_TRUE(life.start().ok());
       for (int lives = 0; lives < 2; ++lives) {
         const Status status = life.live();
@@ -347,7 +347,7 @@ TEST_P(NcclFailures, OfEachCallAreHeardOfAndLeaveNothing) {
   const auto make = testing::make_ranks(2, kLong, CommunicatorChoice::kNccl);
   std::vector<int32_t> tokens;
   {
-    RequestLife life(files_, 2, make);
+    RequestLife life(files_, 2, kLong, make);
     ASSERT_TRUE(life.start().ok() && life.live().ok());
     tokens = life.tokens();
   }
@@ -363,7 +363,7 @@ TEST_P(NcclFailures, OfEachCallAreHeardOfAndLeaveNothing) {
     if (tried++ % kParts != GetParam()) continue;
     emulated_gpu::reset(options());
     emulated_gpu::inject({.call = k, .error = cudaErrorMemoryAllocation, .device = 1});
-    RequestLife life(files_, 2, make);
+    RequestLife life(files_, 2, kLong, make);
     Status status = life.start();
     const bool started = status.ok();
     if (started) status = life.live();

@@ -45,8 +45,13 @@ class RequestFiles {
 
 class RequestLife {
  public:
-  explicit RequestLife(const RequestFiles& files, int gpus = 1, MakeRanks make = nullptr)
-      : files_(files), gpus_(gpus), make_(make ? std::move(make) : make_ranks(gpus)) {}
+  // patience: of several GPUs' ranks. make: how they come together, if not by themselves.
+  explicit RequestLife(const RequestFiles& files, int gpus = 1,
+                       Duration patience = std::chrono::seconds(600), MakeRanks make = nullptr)
+      : files_(files),
+        gpus_(gpus),
+        patience_(patience),
+        make_(make ? std::move(make) : make_ranks(gpus, patience)) {}
 
   Status start() {
     if (gpus_ > 1) {
@@ -60,6 +65,7 @@ class RequestLife {
     options.max_step_rows = 8;
     options.max_running = 2;
     options.prefix_cache = false;  // each life computes the same
+    options.stall_seconds = seconds(patience_);
     ASSIGN_OR_RETURN(engine_, Engine::make(*base_, options));
     return {};
   }
@@ -69,6 +75,11 @@ class RequestLife {
     tokens_.clear();
     RETURN_IF_ERROR(serve(files_.delta(), 4));
     return serve(files_.lora(), 2);
+  }
+  // A request whose tokens the host chooses.
+  Status live_on_host() {
+    tokens_.clear();
+    return serve(files_.lora(), 6, 40);
   }
   void end() {
     engine_.reset();
@@ -98,7 +109,7 @@ class RequestLife {
   }
 
  private:
-  Status serve(const std::string& path, int32_t tokens) {
+  Status serve(const std::string& path, int32_t tokens, int32_t logprobs = -1) {
     VariantLoadOptions options;
     options.threads = 1;
     ASSIGN_OR_RETURN(VariantRef variant,
@@ -106,8 +117,13 @@ class RequestLife {
     check_memory("a variant is loaded", variant->bytes);
     const auto record = std::make_shared<Record>();
     auto ended = std::make_shared<std::atomic<bool>>(false);
-    Request request = make_request({5, 9, 3}, tokens, record);
+    // Ranks have a step without logits, too.
+    const std::vector<int32_t> prompt = gpus_ > 1
+                                            ? std::vector<int32_t>{5, 9, 3, 7, 1, 8, 2, 6, 4, 11}
+                                            : std::vector<int32_t>{5, 9, 3};
+    Request request = make_request(prompt, tokens, record);
     request.variant = variant;
+    request.logprobs = logprobs;
     request.on_event = [record, ended](const TokenEvent& event) {
       record->take(event);
       if (event.kind == TokenEvent::Kind::kFinished) ended->store(true);
@@ -128,6 +144,7 @@ class RequestLife {
   }
   const RequestFiles& files_;
   const int gpus_;
+  const Duration patience_;
   const MakeRanks make_;
   bool counts_memory_ = true;
   std::unique_ptr<BaseModel> base_;

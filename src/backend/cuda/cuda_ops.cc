@@ -42,6 +42,12 @@ void CudaOps::begin_step(const StepTables& tables) {
   program_.begin(working() && rows_.prompt_tiles() == 0 && tables.ids.size() <= kMostGraphRows);
 }
 
+Status CudaOps::end_list() {
+  if (working()) note(program_.end());
+  outgrown_.clear();  // in the order of the stream
+  return failure_;
+}
+
 Status CudaOps::flush() {
   if (working()) note(program_.flush());
   return failure_;
@@ -73,7 +79,7 @@ Result<TensorView> CudaOps::fetch(TensorView values) {
 }
 
 Status CudaOps::fetch_bytes(const std::array<OnDevice, 2>& parts,
-                            const std::function<void()>& meanwhile) {
+                            const std::function<Status()>& meanwhile) {
   const size_t bytes = parts[0].bytes + parts[1].bytes;
   if (bytes > downloaded_.bytes()) {
     // Grown by more than is asked for: batches differ.
@@ -93,22 +99,24 @@ Status CudaOps::fetch_bytes(const std::array<OnDevice, 2>& parts,
                        "copying a step's result to the host"));
     at += part.bytes;
   }
-  if (meanwhile && working()) meanwhile();
+  if (meanwhile && working()) RETURN_IF_ERROR(meanwhile());
   note(CUDA_STATUS(device_, cudaStreamSynchronize(device_.compute()), "running a step"));
   return failure_;
 }
 
 Result<TensorView> CudaOps::end_step(TensorView result) {
-  if (working()) note(program_.end());
+  (void)end_list();
   note(device_.step_ended());
   count_bytes();
-  if (!working()) {
-    // Nothing of a step that failed is under way when its variants go.
-    (void)cudaStreamSynchronize(device_.compute());
-    return failure_;
-  }
+  if (!working()) return failed();
   if (result.data == nullptr) return result;
   return fetch(result);
+}
+
+// Nothing of it is under way when its variants go. Those of ranks stay: none goes on after this.
+Status CudaOps::failed() {
+  if (!has_others_) (void)cudaStreamSynchronize(device_.compute());
+  return failure_;
 }
 
 void CudaOps::count_bytes() {

@@ -28,9 +28,19 @@ class CudaOps final : public Ops {
           int host_threads);
 
   CudaDevice& device() { return device_; }
-  // For what is ordered between a step's operations: launches those that were gathered.
+  // For ranks, whose steps are one: the step's launches, what failed in it so far, and the end of
+  // what was gathered of it.
+  StepProgram& program() { return program_; }
+  const Status& failure() const { return failure_; }
+  Status end_list();
+  // For communicators that order sums as they come: launches what was gathered.
   Status flush();
   Status sum_parts(const cuda::SumPartsParams& p);
+  // Null: there are no others.
+  void work_with(StepProgram::Together* others) {
+    program_.work_with(others);
+    has_others_ = others != nullptr;
+  }
   // Once, after the weights are declared.
   Status allocate_slots();
   int64_t replayed_steps() const { return program_.replays(); }
@@ -50,7 +60,7 @@ class CudaOps final : public Ops {
   int32_t most_sampled_top() const override;
   Result<std::vector<SampleOutcome>> end_step_sampled(
       TensorView logits, std::span<const int64_t> vocab, std::span<const SampleRequest> rows,
-      const std::function<void()>& meanwhile) override;
+      const std::function<Status()>& meanwhile) override;
   void embed(TensorView out, WeightId embedding, std::span<const int32_t> ids,
              std::span<const RowGroup> groups) override;
   void rms_norm(TensorView out, TensorView x, WeightId norm, float eps,
@@ -95,18 +105,24 @@ class CudaOps final : public Ops {
   }
   void grow(DeviceMemory& memory, int64_t bytes, const char* purpose) {
     if (!working() || static_cast<size_t>(bytes) <= memory.bytes()) return;
-    note(program_.flush());  // what is gathered uses the memory that is given back here
+    // What is gathered uses the memory that is given back here.
+    if (has_others_ && program_.gathers())
+      outgrown_.push_back(std::move(memory));
+    else
+      note(program_.flush());
     if (working())
       note(memory.grow(device_, device_.compute(), static_cast<size_t>(bytes), purpose));
   }
+  // Ends a step that has failed.
+  Status failed();
   Result<TensorView> fetch(TensorView values);
   struct OnDevice {
     const void* data;
     size_t bytes;
   };
-  // Waits for the step; both lie one after the other in downloaded_.
+  // Waits for the step, after `meanwhile`; both lie one after the other in downloaded_.
   Status fetch_bytes(const std::array<OnDevice, 2>& parts,
-                     const std::function<void()>& meanwhile = nullptr);
+                     const std::function<Status()>& meanwhile = nullptr);
   void order_sampler(TensorView logits, std::span<const cuda::SampleRow> rows,
                      std::span<const cuda::LogitChange> changes);
   // Of `rows` rows from `first` on.
@@ -129,6 +145,8 @@ class CudaOps final : public Ops {
   PinnedMemory downloaded_;
   std::vector<std::byte> in_order_;  // downloaded rows in the batch's order
   Status failure_;
+  bool has_others_ = false;  // whose GPUs may hang: then what waits for this one would never end
+  std::vector<DeviceMemory> outgrown_;  // in this step
   std::atomic<size_t> device_bytes_{0};
 };
 

@@ -61,19 +61,16 @@ int32_t CudaOps::most_sampled_top() const { return cuda::kMaxTop; }
 
 Result<std::vector<SampleOutcome>> CudaOps::end_step_sampled(
     TensorView logits, std::span<const int64_t> vocab, std::span<const SampleRequest> rows,
-    const std::function<void()>& meanwhile) {
+    const std::function<Status()>& meanwhile) {
   CHECK(static_cast<int64_t>(rows.size()) == logits.rows(), "a request for each row of logits");
-  if (working()) note(program_.end());
+  (void)end_list();
   const Staged staged = stage(rows, vocab);
   const size_t results = rows.size() * sizeof(cuda::SampleResult);
   const size_t tops = staged.tops ? rows.size() * cuda::kMaxTop * sizeof(cuda::TopToken) : 0;
   order_sampler(logits, staged.rows, staged.changes);
   note(device_.step_ended());
   count_bytes();
-  if (!working()) {
-    (void)cudaStreamSynchronize(device_.compute());
-    return failure_;
-  }
+  if (!working()) return failed();
   RETURN_IF_ERROR(fetch_bytes(
       {{{scratch_.sample_results.data(), results}, {scratch_.sample_tops.data(), tops}}},
       meanwhile));

@@ -2,17 +2,9 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace deltad {
-namespace {
-
-// Lists that are remembered: sizes of a batch × what its variants are made of.
-constexpr size_t kMostKnown = 256;
-
-// CUDA does not say what a graph takes: an assumption, a kernel's parameters and its place. Not
-// measured.
-constexpr size_t kNodeBytes = 1024;
-
-}  // namespace
 
 StepProgram::~StepProgram() {
   for (auto& [list, known] : known_)
@@ -29,7 +21,7 @@ void StepProgram::begin(bool repeats) {
 void StepProgram::gather(const char* name, const cuda::Launch& shape, const void* params,
                          size_t bytes) {
   constexpr size_t kAlignment = 16;  // of the parameters, which are read where they lie
-  list_.append(name);
+  list_.append(name != nullptr ? name : "meeting");
   list_.append(reinterpret_cast<const char*>(&shape), sizeof shape);
   list_.resize((list_.size() + kAlignment - 1) / kAlignment * kAlignment, '\0');
   gathered_.push_back({name, shape, list_.size()});
@@ -37,14 +29,13 @@ void StepProgram::gather(const char* name, const cuda::Launch& shape, const void
 }
 
 Status StepProgram::launch_gathered() {
-  for (const Gathered& g : gathered_)
-    RETURN_IF_ERROR(
-        kernels_.launch_bytes(device_.compute(), g.name, g.shape, list_.data() + g.params));
+  for (const Entry& entry : gathered_) RETURN_IF_ERROR(launch(entry));
   return {};
 }
 
 Status StepProgram::flush() {
   if (!gathers_) return {};  // they were launched as they came, or by end()
+  CHECK(others_ == nullptr, "a list of ranks is run whole");
   gathers_ = false;
   const Status status = launch_gathered();
   gathered_.clear();
@@ -54,17 +45,22 @@ Status StepProgram::flush() {
 Status StepProgram::end() {
   if (!gathers_) return {};
   gathers_ = false;
-  const auto [at, fresh] = known_.try_emplace(list_);
-  Known& known = at->second;
-  known.used = steps_;
-  if (fresh) {
-    if (known_.size() > kMostKnown) forget_oldest();
-    return launch_gathered();
-  }
+  if (others_ != nullptr) return others_->run_list();
+  const auto [known, fresh] = remember();
+  if (fresh) return launch_gathered();
   if (known.graph == nullptr) RETURN_IF_ERROR(capture(known));
   ++replays_;
   return CUDA_STATUS(device_, cudaGraphLaunch(known.graph, device_.compute()),
                      "launching a step's graph");
+}
+
+std::pair<StepProgram::Known&, bool> StepProgram::remember() {
+  const auto [at, fresh] = known_.try_emplace(list_);
+  Known& known = at->second;
+  known.used = steps_;
+  if (fresh) known.number = ++numbers_;
+  if (fresh && known_.size() > kMostKnown) forget_oldest();
+  return {known, fresh};
 }
 
 Status StepProgram::capture(Known& known) {

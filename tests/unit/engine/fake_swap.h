@@ -17,7 +17,10 @@ class FakeSwap final : public KvSwap {
     return failure_out;
   }
   Status to_device(std::span<const KvBlockCopy> copies) override {
-    if (!failure_in.ok()) return failure_in;
+    if (!failure_in.ok() && failures_in-- > 0) {
+      for (const KvBlockCopy& c : copies) std::memset(device(c), 0xff, size());
+      return failure_in;
+    }
     for (const KvBlockCopy& c : copies) std::memcpy(device(c), host(c), size());
     return {};
   }
@@ -26,6 +29,7 @@ class FakeSwap final : public KvSwap {
   int32_t host_blocks = 0;
   int64_t blocks_out = 0;
   Status failure_out, failure_in;
+  int failures_in = 1 << 20;  // so many times
 
  private:
   size_t size() const { return static_cast<size_t>(kv.block_bytes); }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -68,6 +69,11 @@ class Stepper {
   ModelRunner& runner() { return *runner_; }
   Result<Logits> forward(const Batch& batch, const std::vector<const VariantWeights*>& slots) {
     return runner_->forward(batch, kv_, slots);
+  }
+  Result<std::vector<SampleOutcome>> forward_sampled(
+      const Batch& batch, const std::vector<const VariantWeights*>& slots,
+      const std::vector<SampleRequest>& wanted, const std::function<void()>& meanwhile = nullptr) {
+    return runner_->forward_sampled(batch, kv_, slots, wanted, meanwhile);
   }
 
  private:

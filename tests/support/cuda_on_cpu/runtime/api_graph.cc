@@ -72,6 +72,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* pGraph) {
     }
     if (capture->invalid) return cudaErrorStreamCaptureInvalidated;
     if (!joined) {
+      // Where a call was made to fail, it may be the one that would have joined them.
+      if (!gpu.failures.empty()) return cudaErrorStreamCaptureUnjoined;
       return call.misuse(cudaErrorStreamCaptureUnjoined, "work that the stream does not wait for");
     }
     auto graph = std::make_unique<CUgraph_st>();
@@ -107,9 +109,14 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* pGraphExec, cudaGraph_t graph,
     exec->kind = "executable graph";
     exec->made_at = call.site();
     exec->nodes = found->nodes;
-    exec->device = current_device();
-    exec->bytes = exec->nodes.size() * gpu.options.graph_node_bytes;
-    if (!gpu.memory.charge(exec->device, exec->bytes)) return cudaErrorMemoryAllocation;
+    exec->bytes.resize(gpu.devices.size());
+    for (const Node& node : exec->nodes)
+      exec->bytes[static_cast<size_t>(node.work->device)] += gpu.options.graph_node_bytes;
+    for (size_t device = 0; device < exec->bytes.size(); ++device) {
+      if (gpu.memory.charge(static_cast<int>(device), exec->bytes[device])) continue;
+      while (device-- > 0) gpu.memory.discharge(static_cast<int>(device), exec->bytes[device]);
+      return cudaErrorMemoryAllocation;
+    }
     for (size_t i = 0; i < found->branches; ++i) {
       exec->timelines.push_back(gpu.schedule.new_timeline());
     }
@@ -164,6 +171,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graphExec, cudaStream_t stream) {
       for (const size_t before : node.after) after.push_back(made[before]);
       if (after.empty()) after.push_back(start);
       made.push_back(gpu.schedule.add(node.work, exec->timelines[node.branch], std::move(after)));
+      if (node.event != nullptr) node.event->recorded = made.back();
     }
     return hand_over(gpu, *in, work_of(call, *in, WorkKind::kMarker), made, &exec->last);
   });
@@ -176,7 +184,8 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graphExec) {
     if (exec == nullptr) return call.misuse(cudaErrorInvalidValue, "no such executable graph");
     exec->destroyed = true;
     exec->nodes.clear();
-    gpu.memory.discharge(exec->device, exec->bytes);
+    for (size_t device = 0; device < exec->bytes.size(); ++device)
+      gpu.memory.discharge(static_cast<int>(device), exec->bytes[device]);
     return cudaSuccess;
   });
 }

@@ -28,6 +28,32 @@ cudaError_t create_stream(Call& call, cudaStream_t* out, unsigned flags, int pri
   });
 }
 
+cudaError_t record(Call& call, cudaEvent_t event, cudaStream_t stream, unsigned flags) {
+  return call.make([&](Gpu& gpu) -> cudaError_t {
+    if (flags > cudaEventRecordExternal) return cudaErrorInvalidValue;
+    CUevent_st* recorded = event_of(call, gpu, event);
+    CUstream_st* in = stream_of(call, gpu, stream);
+    if (recorded == nullptr || in == nullptr) return cudaErrorInvalidResourceHandle;
+    if (recorded->device != in->device) {
+      return call.misuse(
+          cudaErrorInvalidResourceHandle,
+          "an event of device " + std::to_string(recorded->device) + " in " + in->text());
+    }
+    // Of a graph: each launch records it.
+    if (in->capture && flags == cudaEventRecordExternal) {
+      const cudaError_t error = hand_over(gpu, *in, work_of(call, *in, WorkKind::kMarker));
+      if (error == cudaSuccess) in->capture->nodes.back().event = recorded;
+      return error;
+    }
+    recorded->capture = in->capture;
+    if (in->capture) {
+      recorded->captured = in->captured;
+      return cudaSuccess;
+    }
+    return hand_over(gpu, *in, work_of(call, *in, WorkKind::kMarker), {}, &recorded->recorded);
+  });
+}
+
 }  // namespace
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* pStream, unsigned int flags) {
@@ -148,22 +174,12 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   EMULATED_CALL(cudaEventRecord, CallKind::kOrders);
-  return call.make([&](Gpu& gpu) -> cudaError_t {
-    CUevent_st* recorded = event_of(call, gpu, event);
-    CUstream_st* in = stream_of(call, gpu, stream);
-    if (recorded == nullptr || in == nullptr) return cudaErrorInvalidResourceHandle;
-    if (recorded->device != in->device) {
-      return call.misuse(
-          cudaErrorInvalidResourceHandle,
-          "an event of device " + std::to_string(recorded->device) + " in " + in->text());
-    }
-    recorded->capture = in->capture;
-    if (in->capture) {
-      recorded->captured = in->captured;
-      return cudaSuccess;
-    }
-    return hand_over(gpu, *in, work_of(call, *in, WorkKind::kMarker), {}, &recorded->recorded);
-  });
+  return record(call, event, stream, cudaEventRecordDefault);
+}
+
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned int flags) {
+  EMULATED_CALL(cudaEventRecordWithFlags, CallKind::kOrders);
+  return record(call, event, stream, flags);
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {

@@ -60,7 +60,8 @@ cudaError_t Call::device_error() const {
 
 cudaError_t Call::begin() {
   const int device = current_device();
-  const size_t number = gpu_.calls.size(), of_device = gpu_.calls_of[device]++;
+  const size_t number = gpu_.calls.size(), of_device = gpu_.calls_of[device]++,
+               of_name = gpu_.calls_of_name[{device, name_}]++;
   const auto [site, added] =
       gpu_.sites.try_emplace(site_, static_cast<uint32_t>(gpu_.sites.size()));
   if (added) gpu_.site_keys.push_back(site_.key());
@@ -80,9 +81,10 @@ cudaError_t Call::begin() {
   gpu_.next_work_error = cudaSuccess;
   gpu_.next_work_hangs = false;
   for (const Failure& failure : gpu_.failures) {
-    if (failure.device >= 0 ? failure.device != device || failure.call != of_device
-                            : failure.call != number)
-      continue;
+    if (failure.device >= 0 && failure.device != device) continue;
+    if (!failure.name.empty() && failure.name != name_) continue;
+    const size_t counted = failure.device < 0 ? number : failure.name.empty() ? of_device : of_name;
+    if (failure.call != counted) continue;
     const auto error = static_cast<cudaError_t>(failure.error);
     if (failure.hangs) {
       gpu_.next_work_hangs = true;

@@ -74,10 +74,11 @@ std::vector<CallRecord> calls();
 std::vector<std::string> launches();
 
 // The call with this number (device ≥ 0: among those of threads at that device, whose order does
-// not depend on the others') has no effect and returns the error (a call that frees or destroys
-// does so all the same); `sticky`: from then on, all calls do, of that device. at_execution:
-// instead, the call succeeds and the work that it handed over fails, which is sticky always. hangs:
-// the work does not end before let_go().
+// not depend on the others'; with a name too: among its calls of that, for programs that ask in
+// loops) has
+// no effect and returns the error (a call that frees or destroys does so all the same); `sticky`:
+// from then on, all calls do, of that device. at_execution: instead, the call succeeds and the work
+// that it handed over fails, which is sticky always. hangs: the work does not end before let_go().
 struct Failure {
   size_t call;
   int error;  // a cudaError_t; cuBLASLt and NCCL have their own way to say it
@@ -85,6 +86,7 @@ struct Failure {
   bool at_execution = false;
   bool hangs = false;
   int device = -1;
+  std::string name = {};
 };
 void inject(const Failure& failure);
 void let_go();

@@ -6,6 +6,8 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
@@ -51,7 +53,8 @@ class Gpu {
     int device;
   };
   std::vector<Called> calls;
-  std::map<int, size_t> calls_of;  // device
+  std::map<int, size_t> calls_of;                                    // device
+  std::map<std::pair<int, std::string_view>, size_t> calls_of_name;  // of a device
   std::map<CallSite, uint32_t> sites;
   std::vector<std::string> site_keys;
   std::vector<std::string> launches;  // of kernels so far, captured ones among them

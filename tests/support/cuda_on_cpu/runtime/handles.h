@@ -16,6 +16,8 @@ namespace deltad::emulator {
 struct Kernel;
 }
 
+struct CUevent_st;
+
 namespace deltad::emulated_gpu {
 
 struct Capture;
@@ -30,7 +32,8 @@ struct Handle {
 struct Node {
   std::shared_ptr<const Work> work;
   std::vector<size_t> after;
-  size_t branch;  // which of the captured streams it was in
+  size_t branch;                // which of the captured streams it was in
+  CUevent_st* event = nullptr;  // that each launch records
 };
 
 }  // namespace deltad::emulated_gpu
@@ -60,9 +63,8 @@ struct CUgraph_st : deltad::emulated_gpu::Handle {
 
 struct CUgraphExec_st : deltad::emulated_gpu::Handle {
   std::vector<deltad::emulated_gpu::Node> nodes = {};
-  std::vector<deltad::emulated_gpu::Timeline> timelines = {};  // of the branches
-  int device = 0;
-  size_t bytes = 0;                                                 // of the device's memory
+  std::vector<deltad::emulated_gpu::Timeline> timelines = {};       // of the branches
+  std::vector<size_t> bytes = {};                                   // of each device's memory
   std::shared_ptr<deltad::emulated_gpu::Operation> last = nullptr;  // of its last launch
 };
 

@@ -1,0 +1,29 @@
+// What a rank with a GPU of its own does for a sum, or to bring logits together: its launches after
+// each time that all ranks have come so far. Pure functions.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "backend/ops.h"
+#include "kernels/cuda/sum_parts.h"
+#include "tensor/tensor_view.h"
+
+namespace deltad {
+
+// A call of Communicator: all_reduce, or collect.
+struct RankCall {
+  TensorView out, part;
+  Epilogue epilogue = Epilogue::kStore;
+  bool collects = false;
+};
+
+struct RankTurn {
+  bool waits = true;  // for what the other ranks have ordered before they came
+  std::vector<cuda::SumPartsParams> launches = {};
+};
+
+// parts: of all ranks. Every rank gets as many turns.
+std::vector<RankTurn> turns_of(const RankCall& call, int rank, std::span<const TensorView> parts);
+
+}  // namespace deltad

@@ -1,0 +1,160 @@
+// Every CUDA call of a request's life on two GPUs fails once, on each of them, and kernels hang:
+// whoever asked hears of it with the rank's name, or nothing is lost; nobody waits longer than the
+// bound; and when all is over nothing is left.
+#include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/cuda/ranks_world.h"
+
+namespace deltad::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A part of the calls each, so that they run side by side.
+constexpr size_t kParts = 4;
+class RanksFailures : public RanksTest, public ::testing::WithParamInterface<size_t> {
+ protected:
+  // A call of a GPU, by its name: how often a GPU is asked differs from run to run.
+  struct Call {
+    std::string name;
+    size_t number;     // among those of the name
+    std::string site;  // in words
+  };
+  void begin_anew() {
+    emulated_gpu::Options two = options();
+    two.devices = 2;
+    two.site_frames = 3;
+    emulated_gpu::reset(two);
+  }
+  // Of two lives, of which the second has steps that are graphs from the start. *tokens: theirs.
+  std::vector<Call> calls_in_lives(int device, std::vector<int32_t>* tokens) {
+    begin_anew();
+    size_t first = 0;
+    {
+      RequestLife life(files_, 2);
+      EXPECT_TRUE(life.start().ok());
+      first = emulated_gpu::call_count();
+      for (int lives = 0; lives < 2; ++lives) {
+        const Status status = life.live();
+        EXPECT_TRUE(status.ok()) << status.message();
+      }
+      *tokens = life.tokens();
+      life.end();
+    }
+    std::vector<Call> calls;
+    std::map<std::string, size_t> counts;
+    const auto all = emulated_gpu::calls();
+    for (size_t k = 0; k < all.size(); ++k) {
+      if (all[k].device != device) continue;
+      const size_t number = counts[all[k].name]++;
+      if (k >= first)
+        calls.push_back({all[k].name, number, emulated_gpu::describe_site(all[k].site)});
+    }
+    return calls;
+  }
+  // The same without questions, but for the first ones.
+  static std::vector<Call> without_loops(const std::vector<Call>& calls) {
+    std::vector<Call> out;
+    size_t questions = 0;
+    for (const Call& call : calls)
+      if (call.name.find("Query") == std::string::npos || questions++ < 4) out.push_back(call);
+    return out;
+  }
+  // A kernel's launch, and not one of a load, for which nobody has a bound.
+  static bool is_of_a_step(const Call& call) {
+    if (call.name != "cudaLaunchKernelExC") return false;
+    for (const char* part : {"LoadRing", "CudaMatrix", "CudaVariantWeights", "CudaWeights"})
+      if (call.site.find(part) != std::string::npos) return false;
+    return true;
+  }
+  const RequestFiles files_;
+};
+INSTANTIATE_TEST_SUITE_P(Part, RanksFailures, ::testing::Range(size_t{0}, kParts));
+
+TEST_P(RanksFailures, OfEachCallNameTheRankAndLeaveNothing) {
+  for (const int device : {0, 1}) {
+    const std::string name = "rank " + std::to_string(device) + " of 2: ";
+    std::vector<int32_t> tokens;
+    const std::vector<Call> calls = without_loops(calls_in_lives(device, &tokens));
+    size_t heard = 0;
+    for (size_t k = GetParam(); k < calls.size(); k += kParts) {
+      SCOPED_TRACE(::testing::Message() << "GPU " << device << ", " << calls[k].name << " "
+                                        << calls[k].number << ": " << calls[k].site);
+      begin_anew();
+      emulated_gpu::inject({.call = calls[k].number,
+                            .error = cudaErrorMemoryAllocation,
+                            .device = device,
+                            .name = calls[k].name});
+      {
+        RequestLife life(files_, 2);
+        life.do_not_count_memory();  // what a lost rank may still use is kept
+        ASSERT_TRUE(life.start().ok());
+        Status status;
+        for (int lives = 0; lives < 2 && status.ok(); ++lives) status = life.live();
+        heard += !status.ok();
+        if (status.ok()) {
+          EXPECT_EQ(life.tokens(), tokens);
+        } else {
+          EXPECT_THAT(status.message(), HasSubstr("cuda"));
+          if (life.health().ok()) {
+            EXPECT_TRUE(life.live().ok()) << "a load: all else goes on";
+          } else {
+            // A step: the ranks have lost step, for good. Who chooses another device fails on the
+            // one that it had, and names the other.
+            if (calls[k].name != "cudaSetDevice") {
+              EXPECT_THAT(status.message(), HasSubstr(name));
+            }
+            EXPECT_EQ(life.health().message(), status.message());
+          }
+        }
+        life.end();
+      }
+      EXPECT_EQ(emulated_gpu::report(), "");
+      EXPECT_EQ(emulated_gpu::leaks(), "");
+      if (HasFailure()) return;
+    }
+    EXPECT_GT(heard, 20u);
+  }
+}
+
+// Kernels that do not end, one by one and in graphs: the step that waits for them does, in time.
+TEST_P(RanksFailures, ThatHangAreFoundWithinTheBound) {
+  for (const int device : {0, 1}) {
+    const std::string name = "rank " + std::to_string(device) + " of 2: ";
+    std::vector<int32_t> tokens;
+    const std::vector<Call> calls = calls_in_lives(device, &tokens);
+    size_t work = 0, tried = 0;
+    for (const Call& call : calls) {
+      if (!is_of_a_step(call) || work++ % (8 * kParts) != 8 * GetParam()) continue;
+      SCOPED_TRACE(::testing::Message()
+                   << "GPU " << device << ", launch " << call.number << ": " << call.site);
+      begin_anew();
+      emulated_gpu::inject(
+          {.call = call.number, .error = 0, .hangs = true, .device = device, .name = call.name});
+      {
+        RequestLife life(files_, 2, std::chrono::seconds(2));
+        life.do_not_count_memory();
+        ASSERT_TRUE(life.start().ok());
+        Status status;
+        for (int lives = 0; lives < 2 && status.ok(); ++lives) status = life.live();
+        EXPECT_THAT(status.message(), HasSubstr(name + "its GPU has kept the others waiting"));
+        EXPECT_THAT(life.health().message(), HasSubstr(name));
+        emulated_gpu::let_go();
+        life.end();
+      }
+      ++tried;
+      if (HasFailure()) return;
+    }
+    EXPECT_GT(tried, 0u);
+  }
+}
+
+}  // namespace
+}  // namespace deltad::testing
