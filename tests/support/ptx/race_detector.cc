@@ -1,6 +1,7 @@
 #include "tests/support/ptx/race_detector.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace deltad::ptx {
 namespace {
@@ -62,7 +63,10 @@ void RaceDetector::start(uint64_t bytes, const Clocks& clocks, uint32_t per_bloc
   clocks_ = &clocks;
   per_block_ = per_block;
   writes_.assign(bytes / 4 + 1, {});
-  reads_.assign(writes_.size() * clocks.warps(), {});
+  const size_t reads = writes_.size() * clocks.warps();
+  // Without a reader's bit of its own nothing says whether what is there was ever set.
+  reads_ = clocks.warps() > 64 ? std::make_unique<Read[]>(reads)
+                               : std::make_unique_for_overwrite<Read[]>(reads);
 }
 
 std::string RaceDetector::name(uint32_t warp) const {
@@ -80,16 +84,18 @@ std::string RaceDetector::after_write(uint64_t word, const std::string& access) 
 std::optional<std::string> RaceDetector::read(uint32_t warp, int lane, uint64_t address,
                                               uint32_t bytes) {
   const uint32_t now = clocks_->now(warp);
-  Read* const reads = reads_.data() + writes_.size() * warp;
+  Read* const reads = reads_.get() + writes_.size() * warp;
+  const uint64_t bit = uint64_t{1} << warp % 64;
   const int64_t conflict = for_words(address, bytes, [&](uint64_t word, uint8_t mask) {
-    const Write& w = writes_[word];
+    Write& w = writes_[word];
     if (w.mask & mask && !ordered(w, warp, lane)) return false;
     Read& r = reads[word];
-    if (r.interval == now) {
+    if (w.readers & bit && r.interval == now) {
       if (r.lane != lane) r.lane = kSeveral;
       r.mask |= mask;
     } else {
       r = {now, static_cast<uint8_t>(lane), mask};
+      w.readers |= bit;
     }
     return true;
   });
@@ -99,19 +105,24 @@ std::optional<std::string> RaceDetector::read(uint32_t warp, int lane, uint64_t 
 
 std::optional<std::string> RaceDetector::write(uint32_t warp, int lane, uint64_t address,
                                                uint32_t bytes, int line) {
-  const Write now = {clocks_->now(warp), static_cast<uint16_t>(warp), static_cast<uint8_t>(lane), 0,
-                     line};
+  const Write now = {
+      clocks_->now(warp), static_cast<uint16_t>(warp), static_cast<uint8_t>(lane), 0, line, 0};
   uint32_t reader = 0;  // past the last: it is the write before that is in the way
   const int64_t conflict = for_words(address, bytes, [&](uint64_t word, uint8_t mask) {
     Write& w = writes_[word];
     reader = clocks_->warps();
     if (w.mask & mask && !ordered(w, warp, lane)) return false;
-    for (reader = 0; reader < clocks_->warps(); ++reader) {
-      const Read& r = reads_[writes_.size() * reader + word];
-      if (r.mask & mask && !ordered(r, reader, warp, lane)) return false;
+    for (uint64_t bits = w.readers; bits != 0; bits &= bits - 1) {
+      for (reader = static_cast<uint32_t>(std::countr_zero(bits)); reader < clocks_->warps();
+           reader += 64) {
+        const Read& r = reads_[writes_.size() * reader + word];
+        if (r.mask & mask && !ordered(r, reader, warp, lane)) return false;
+      }
     }
+    const uint64_t readers = mask == 15 ? 0 : w.readers;
     w = now;
     w.mask = mask;
+    w.readers = readers;
     return true;
   });
   if (conflict < 0) return std::nullopt;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -67,10 +68,13 @@ class RaceDetector {
     uint16_t warp = 0;
     uint8_t lane = 0, mask = 0;
     int line = 0;
+    // Of the warps that read the word since all of it was written: what else reads_ holds counts no
+    // more, as who is ordered after that write is after them. Warps 64 apart share a bit.
+    uint64_t readers = 0;
   };
   struct Read {
-    uint32_t interval = 0;
-    uint8_t lane = 0, mask = 0;  // kSeveral: lanes
+    uint32_t interval;
+    uint8_t lane, mask;  // kSeveral: lanes
   };
   static constexpr uint8_t kSeveral = 255;
 
@@ -92,7 +96,7 @@ class RaceDetector {
   const Clocks* clocks_ = nullptr;
   uint32_t per_block_ = 1;
   std::vector<Write> writes_;
-  std::vector<Read> reads_;  // [warp][word]
+  std::unique_ptr<Read[]> reads_;  // [warp][word]
 };
 
 }  // namespace deltad::ptx
