@@ -70,7 +70,7 @@ target_compile_definitions(deltad_cuda_card_tests PRIVATE DELTAD_GOLDEN="${CMAKE
 target_link_libraries(deltad_cuda_card_tests PRIVATE deltad_engine GTest::gtest)
 add_executable(test_cuda_backend ${backend_tests})
 target_compile_definitions(test_cuda_backend PRIVATE DELTAD_GOLDEN="${CMAKE_CURRENT_SOURCE_DIR}/golden")
-target_link_libraries(test_cuda_backend PRIVATE deltad_cuda_card_tests deltad_engine deltad_cuda_emulated GTest::gmock GTest::gtest_main)
+target_link_libraries(test_cuda_backend PRIVATE deltad_cuda_card_tests deltad_router deltad_cuda_emulated GTest::gmock GTest::gtest_main)
 gtest_discover_tests(test_cuda_backend PROPERTIES LABELS cuda TIMEOUT 300 DISCOVERY_TIMEOUT 60)
 add_executable(deltad_cuda_emulated_daemon ${CMAKE_SOURCE_DIR}/src/deltad/main.cc)
 target_link_libraries(deltad_cuda_emulated_daemon PRIVATE deltad_deltad_parts deltad_cuda_emulated)

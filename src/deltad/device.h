@@ -21,7 +21,9 @@ bool parse_device(const std::string& text, DeviceChoice* choice);
 const char* device_name(DeviceChoice choice);
 
 // kCuda fails where there is no GPU; kAuto says in the log why it takes the CPU.
-Result<std::unique_ptr<Backend>> make_backend(DeviceChoice choice, const CpuBackendOptions& cpu);
+// patience: a GPU that keeps a load waiting for longer has failed.
+Result<std::unique_ptr<Backend>> make_backend(DeviceChoice choice, const CpuBackendOptions& cpu,
+                                              Duration patience = std::chrono::seconds(60));
 
 // The same with several ranks: a GPU each, or this machine's processors.
 Result<std::unique_ptr<ParallelBackend>> make_parallel_backend(DeviceChoice choice,
