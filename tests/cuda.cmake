@@ -81,7 +81,7 @@ endforeach()
 find_library(DELTAD_NCCL nccl PATHS /usr/local/cuda/lib /usr/local/cuda/lib64)
 target_compile_definitions(test_cuda_backend PRIVATE DELTAD_GOLDEN="${CMAKE_CURRENT_SOURCE_DIR}/golden" DELTAD_NCCL="${DELTAD_NCCL}"
   DELTAD_OLD_NCCL="$<TARGET_FILE:nccl_21212>" DELTAD_HALF_NCCL="$<TARGET_FILE:nccl_22809>")
-target_link_libraries(test_cuda_backend PRIVATE deltad_cuda_card_tests deltad_engine deltad_cuda_emulated GTest::gmock GTest::gtest_main)
+target_link_libraries(test_cuda_backend PRIVATE deltad_cuda_card_tests deltad_router deltad_cuda_emulated GTest::gmock GTest::gtest_main)
 gtest_discover_tests(test_cuda_backend PROPERTIES LABELS cuda TIMEOUT 300 DISCOVERY_TIMEOUT 60)
 add_executable(deltad_cuda_emulated_daemon ${CMAKE_SOURCE_DIR}/src/deltad/main.cc)
 target_link_libraries(deltad_cuda_emulated_daemon PRIVATE deltad_deltad_parts deltad_cuda_emulated)

@@ -12,6 +12,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -49,39 +51,65 @@ struct DigitCount {
   double digit, weights;
 };
 
+// 2^n of a normal number.
+inline double power_of_two(int32_t n) {
+  return std::bit_cast<double>(static_cast<uint64_t>(1023 + n) << 52);
+}
+
 // counts: of `rows` outputs, which are taken to be alike.
 inline std::vector<DigitCount> prefill_digits(const ExponentCounts& counts, int32_t rows,
                                               const WeightRange& range) {
   std::vector<DigitCount> digits;
+  digits.reserve(64);
   for (int32_t e = 0; e < 255; ++e) {
     const uint32_t count = counts[static_cast<size_t>(e)];
     if (count == 0) continue;
     // fp16's normal numbers of W · 2^exponent begin at 2^-14, and have ten digits after the first.
     const int32_t scaled = std::max(e - 127 + range.exponent, -14);
     digits.push_back(
-        {std::ldexp(1.0, scaled - 10 - range.exponent), static_cast<double>(count) / rows});
+        {power_of_two(scaled - 10 - range.exponent), static_cast<double>(count) / rows});
   }
   return digits;
 }
 
-// Of an output of so many columns with these α, one a level.
-inline PrefillLoss prefill_loss(std::span<const DigitCount> digits, int32_t columns,
-                                std::span<const float> alpha) {
-  PrefillLoss loss;
+// 16 outputs of one part, which are counted together; the same sums for each of them, side by side.
+constexpr int32_t kPrefillTile = 16;
+using PrefillTile = std::array<double, kPrefillTile>;
+
+// |x| < 2^51, ties to even: what is added leaves no digits behind the point. A loop of these needs
+// no call, and runs on vectors.
+inline double nearest_integer(double x) {
+  constexpr double kShift = 0x1.8p52;
+  return (x + kShift) - kShift;
+}
+
+// Of 16 outputs of so many columns. alpha: of each level, [16]; only as large as
+// prefill_alpha_limit.
+inline std::array<PrefillLoss, kPrefillTile> prefill_losses(std::span<const DigitCount> digits,
+                                                            int32_t columns,
+                                                            std::span<const PrefillTile> alpha) {
+  PrefillTile all{}, lost{};
   const size_t choices = size_t{1} << (alpha.size() - 1);  // of signs; the opposite lose as much
   const double share = 1.0 / static_cast<double>(choices);
   for (size_t choice = 0; choice < choices; ++choice) {
-    double delta = double{alpha[0]};
+    PrefillTile delta = alpha[0];
     for (size_t l = 1; l < alpha.size(); ++l) {
-      delta += (choice >> (l - 1) & 1) != 0 ? -double{alpha[l]} : double{alpha[l]};
+      const double sign = (choice >> (l - 1) & 1) != 0 ? -1 : 1;
+      for (size_t o = 0; o < delta.size(); ++o) delta[o] += sign * alpha[l][o];
     }
-    loss.all += share * columns * delta * delta;
+    for (size_t o = 0; o < delta.size(); ++o) all[o] += share * columns * delta[o] * delta[o];
     for (const DigitCount& d : digits) {
-      const double lost = delta - std::nearbyint(delta / d.digit) * d.digit;
-      loss.lost += share * d.weights * lost * lost;
+      const double weights = share * d.weights, per_digit = 1 / d.digit;  // a power of two
+      for (size_t o = 0; o < delta.size(); ++o) {
+        const double in_digits = delta[o] * per_digit;
+        const double rest = (in_digits - nearest_integer(in_digits)) * d.digit;
+        lost[o] += weights * rest * rest;
+      }
     }
   }
-  return loss;
+  std::array<PrefillLoss, kPrefillTile> losses;
+  for (size_t o = 0; o < losses.size(); ++o) losses[o] = {lost[o], all[o]};
+  return losses;
 }
 
 // An entry for each kApartOutputs outputs: 1 if a part that has rows there loses more than the rule
@@ -91,11 +119,11 @@ template <class Counts>
 std::vector<uint8_t> prefill_apart(const Counts& counts, const WeightRange& range, int32_t columns,
                                    std::span<const FusedPart> parts,
                                    std::span<const float* const> alpha) {
-  constexpr int32_t kTile = 16;  // outputs of one part, counted together
+  constexpr int32_t kTile = kPrefillTile;
   const auto outputs = static_cast<int32_t>(counts.size()) * kTile;
   std::vector<uint8_t> apart(static_cast<size_t>(apart_entries(outputs)), 0);
   if (alpha.empty()) return apart;
-  std::vector<float> own(alpha.size());
+  std::vector<PrefillTile> own(alpha.size());
   for (const FusedPart& part : parts) {
     const int32_t tiles = (part.rows + kTile - 1) / kTile;
     PrefillLoss loss;
@@ -103,10 +131,9 @@ std::vector<uint8_t> prefill_apart(const Counts& counts, const WeightRange& rang
       const int32_t rows = std::min(part.rows - t * kTile, kTile),
                     first = part.at.output_of(t * kTile);
       const auto digits = prefill_digits(counts[static_cast<size_t>(first / kTile)], rows, range);
-      for (int32_t output = first; output < first + rows; ++output) {
-        for (size_t l = 0; l < own.size(); ++l) own[l] = alpha[l][output];
-        loss += prefill_loss(digits, columns, own);
-      }
+      for (size_t l = 0; l < own.size(); ++l) std::copy_n(alpha[l] + first, rows, own[l].begin());
+      const auto losses = prefill_losses(digits, columns, own);
+      for (int32_t r = 0; r < rows; ++r) loss += losses[static_cast<size_t>(r)];
     }
     if (loss.share() <= kPrefillMostLost) continue;
     for (int32_t t = 0; t < tiles; ++t) {

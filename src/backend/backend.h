@@ -3,6 +3,7 @@
 // threads; ops() only by the engine's thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -17,6 +18,14 @@
 #include "tensor/buffer.h"
 
 namespace deltad {
+
+// A variant that has left the device, as it lay there, in the host's memory. Constant; shared by
+// reference.
+class VariantImage {
+ public:
+  virtual ~VariantImage() = default;
+  virtual size_t bytes() const = 0;  // as many as the variant takes on the device
+};
 
 // What a variant does to each weight, in the backend's own layout: nothing, sign levels, low-rank
 // factors, or a dense replacement. Its memory is made for a VariantContent, filled by one loader
@@ -50,7 +59,13 @@ class VariantWeights {
     return {};
   }
   // Ends filling. From here on all of its memory is resident: no use waits for the system.
-  virtual Status finish() = 0;
+  // cancelled: polled if there is one; kCancelled.
+  virtual Status finish(const std::atomic<bool>* cancelled = nullptr) = 0;
+
+  // A copy of a finished variant in what WeightStore::reserve_host took, made while others use it.
+  virtual Result<std::unique_ptr<VariantImage>> copy_to_host() const {
+    return unimplemented("variants lie in the host's memory here");
+  }
 
   virtual size_t bytes() const = 0;  // that it takes, whole
   virtual int64_t dense_rows(
@@ -78,6 +93,16 @@ class WeightStore {
   virtual Result<std::unique_ptr<VariantWeights>> new_variant(const VariantContent& content) = 0;
   // What such a variant takes (its bytes()), before it is made.
   virtual Result<size_t> variant_bytes(const VariantContent& content) const = 0;
+
+  // Takes host memory for copies of variants that leave the device: `bytes` in all or a little
+  // less, which it returns; once. 0 where variants lie in the host's memory anyway.
+  virtual Result<size_t> reserve_host(size_t /*bytes*/) { return size_t{0}; }
+  // The variant that was copied, on the device again: copies alone, nothing is read or computed.
+  // cancelled: polled; kCancelled.
+  virtual Result<std::unique_ptr<VariantWeights>> restore(const VariantImage& /*image*/,
+                                                          const std::atomic<bool>& /*cancelled*/) {
+    return unimplemented("variants lie in the host's memory here");
+  }
 
   // What it may still take in all; nullopt: as much as this machine's memory allows.
   virtual std::optional<int64_t> device_free_bytes() const = 0;

@@ -78,6 +78,7 @@ Result<VariantRef> load_variant(const std::string& name, const std::string& path
                                 const VariantLoadOptions& given) {
   VariantLoadOptions options = given;
   options.ranks = store.ranks();
+  FileStamp stamp = stamp_of(path);
   ASSIGN_OR_RETURN(const auto reader, open_reader(path, table, options));
   if (!reader->says_base() && !options.base_digest.empty())
     log_warning("variant '{}': {} does not say which base it was made for; not checked", name,
@@ -94,7 +95,7 @@ Result<VariantRef> load_variant(const std::string& name, const std::string& path
   if (options.rate != nullptr) RETURN_IF_ERROR(populate_gently(*weights, reader->path(), options));
   ASSIGN_OR_RETURN(const std::string digest, reader->read(weights.get()));
   if (reader->head_follows_embeddings()) weights->alias_weight(table.head, table.embedding);
-  RETURN_IF_ERROR(weights->finish().in(reader->path()));
+  RETURN_IF_ERROR(weights->finish(options.cancelled).in(reader->path()));
 
   auto variant = std::make_shared<Variant>();
   variant->name = name;
@@ -102,6 +103,29 @@ Result<VariantRef> load_variant(const std::string& name, const std::string& path
   variant->vocab = head_rows(*reader, table);
   variant->bytes = weights->bytes();
   variant->weights = std::move(weights);
+  variant->path = path;
+  variant->stamp = std::move(stamp);
+  return VariantRef(std::move(variant));
+}
+
+Result<VariantRef> copy_to_host(const Variant& variant) {
+  ASSIGN_OR_RETURN(std::unique_ptr<VariantImage> image, variant.weights->copy_to_host());
+  auto copy = std::make_shared<Variant>(variant);
+  copy->weights = nullptr;
+  copy->image = std::move(image);
+  return VariantRef(std::move(copy));
+}
+
+bool is_current(const Variant& variant) {
+  return !variant.stamp.empty() && stamp_of(variant.path) == variant.stamp;
+}
+
+Result<VariantRef> restore_variant(const Variant& copy, WeightStore& store,
+                                   const std::atomic<bool>& cancelled) {
+  ASSIGN_OR_RETURN(std::unique_ptr<VariantWeights> weights, store.restore(*copy.image, cancelled));
+  auto variant = std::make_shared<Variant>(copy);
+  variant->weights = std::move(weights);
+  variant->image = nullptr;
   return VariantRef(std::move(variant));
 }
 

@@ -51,4 +51,12 @@ Result<VariantRef> load_variant(const std::string& name, const std::string& path
                                 const WeightTable& table, WeightStore& store,
                                 const VariantLoadOptions& options);
 
+// A copy of it in the host's memory, in what the store has reserved.
+Result<VariantRef> copy_to_host(const Variant& variant);
+// Whether a copy may still stand for what lies on the disk: what is there is what it was read from.
+bool is_current(const Variant& variant);
+// On the device again, from such a copy.
+Result<VariantRef> restore_variant(const Variant& copy, WeightStore& store,
+                                   const std::atomic<bool>& cancelled);
+
 }  // namespace deltad

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "backend/backend.h"
+#include "io/file_stamp.h"
 
 namespace deltad {
 
@@ -14,9 +15,12 @@ struct Variant {
   std::string name;  // as registered; for people. Never a key
   std::string
       digest;  // 32 hex digits: the identity. KV blocks and the prefix index are keyed by it
-  std::shared_ptr<const VariantWeights> weights;
+  std::shared_ptr<const VariantWeights> weights;  // null: it has left the device, and `image` is it
+  std::shared_ptr<const VariantImage> image;
   int64_t vocab = 0;  // rows of its head
   size_t bytes = 0;   // resident
+  std::string path;   // that it was read from
+  FileStamp stamp;    // of what lay there, taken before it was read
 };
 using VariantRef = std::shared_ptr<const Variant>;  // null: the base
 

@@ -109,6 +109,19 @@ Setter boolean(Field field) {
 
 // zero: the word that stands for 0; "": none does.
 template <typename Field>
+Setter bytes(Field field, const char* zero);
+
+// A size, "none" for 0, or "auto" for the given value.
+template <typename Field>
+Setter bytes_or_none(Field field, int64_t automatic) {
+  return [=](const YAML::Node& node, Config& config) {
+    if (!node.IsScalar() || node.Scalar() != "auto") return bytes(field, "none")(node, config);
+    field(config) = automatic;
+    return true;
+  };
+}
+
+template <typename Field>
 Setter bytes(Field field, const char* zero) {
   return [=](const YAML::Node& node, Config& config) {
     if (!node.IsScalar()) return false;

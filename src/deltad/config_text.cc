@@ -65,9 +65,13 @@ std::string describe(const Config& config) {
       config.engine.max_step_rows, config.engine.step_seconds * 1e3, config.engine.max_running,
       config.engine.max_waiting);
   out += fmt::format(
-      "variants:  memory {}, half-life {:g} s, age bound {:g} s; {} waiting, {} for one variant\n",
-      count_or(config.router.cache_bytes, "auto"), config.router.half_life_seconds,
-      config.router.age_bound_seconds, count_or(config.router.max_waiting, "auto"),
+      "variants:  memory {}, host memory {}, half-life {:g} s, age bound {:g} s; {} waiting, {} "
+      "for one variant\n",
+      count_or(config.router.cache_bytes, "auto"),
+      config.router.host_bytes == kAutomaticBytes ? "auto"
+                                                  : count_or(config.router.host_bytes, "none"),
+      config.router.half_life_seconds, config.router.age_bound_seconds,
+      count_or(config.router.max_waiting, "auto"),
       count_or(config.router.max_waiting_per_variant, "auto"));
   if (!config.tracing.endpoint.empty())
     out += fmt::format("traces:    {:g} of those that begin here, to {} as {}\n",

@@ -47,14 +47,16 @@ class LoadingLog {
 };
 
 Result<std::unique_ptr<BaseModel>> load_base_on(const Config& config, const Progress& progress) {
+  const Duration patience = from_seconds(config.engine.stall_seconds);
   if (config.tensor_parallel > 1) {
-    const ParallelOptions ranks{config.tensor_parallel, from_seconds(config.engine.stall_seconds)};
+    const ParallelOptions ranks{config.tensor_parallel, patience};
     const MakeRanks make = [&](const ModelConfig& model) {
       return make_parallel_backend(config.device, config.communicator, model, config.cpu, ranks);
     };
     return load_base_model(config.base, make, progress);
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, make_backend(config.device, config.cpu));
+  ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend,
+                   make_backend(config.device, config.cpu, patience));
   return load_base_model(config.base, std::move(backend), progress);
 }
 

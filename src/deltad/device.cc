@@ -51,9 +51,12 @@ const char* communicator_name(CommunicatorChoice choice) {
   return "";
 }
 
-Result<std::unique_ptr<Backend>> make_backend(DeviceChoice choice, const CpuBackendOptions& cpu) {
+Result<std::unique_ptr<Backend>> make_backend(DeviceChoice choice, const CpuBackendOptions& cpu,
+                                              Duration patience) {
   if (choice == DeviceChoice::kCpu) return make_cpu_backend(cpu);
-  Result<std::unique_ptr<Backend>> gpu = make_cuda_backend({});
+  CudaBackendOptions options;
+  options.patience = patience;
+  Result<std::unique_ptr<Backend>> gpu = make_cuda_backend(options);
   if (gpu.ok()) return gpu;
   if (choice == DeviceChoice::kCuda) return gpu.status().in("device: cuda");
   log_info("device: auto: the CPU is used, for no GPU can be ({})", gpu.status().message());

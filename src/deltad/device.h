@@ -25,7 +25,9 @@ bool parse_communicator(const std::string& text, CommunicatorChoice* choice);
 const char* communicator_name(CommunicatorChoice choice);
 
 // kCuda fails where there is no GPU; kAuto says in the log why it takes the CPU.
-Result<std::unique_ptr<Backend>> make_backend(DeviceChoice choice, const CpuBackendOptions& cpu);
+// patience: a GPU that keeps a load waiting for longer has failed.
+Result<std::unique_ptr<Backend>> make_backend(DeviceChoice choice, const CpuBackendOptions& cpu,
+                                              Duration patience = std::chrono::seconds(60));
 
 // The same with several ranks: a GPU each, or this machine's processors, which have one way of
 // making sums only.

@@ -26,21 +26,15 @@ bool set_variant_weights(const YAML::Node& node, Config& config) {
   return true;
 }
 
-bool set_kv_host(const YAML::Node& node, Config& config) {
-  if (node.IsScalar() && node.Scalar() == "auto") {
-    config.engine.kv_host_bytes = kAutomaticBytes;
-    return true;
-  }
-  return bytes([](Config& c) -> int64_t& { return c.engine.kv_host_bytes; }, "none")(node, config);
-}
-
 }  // namespace
 
 const std::vector<Key>& engine_keys() {
   static const std::vector<Key> keys = {
       {"kv_cache", "auto or a size such as 2GiB",
        bytes([](Config& c) -> int64_t& { return c.engine.kv_bytes; }, "auto")},
-      {"kv_host", "auto, none or a size such as 8GiB", set_kv_host},
+      {"kv_host", "auto, none or a size such as 8GiB",
+       bytes_or_none([](Config& c) -> int64_t& { return c.engine.kv_host_bytes; },
+                     kAutomaticBytes)},
       {"tensor_parallel", "a whole number from 1 to 64",
        whole([](Config& c) -> int& { return c.tensor_parallel; }, 1, kMostRanks)},
       {"communicator", "auto, peer or nccl",

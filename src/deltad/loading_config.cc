@@ -32,6 +32,8 @@ const std::vector<Key>& variant_cache_keys() {
   static const std::vector<Key> keys = {
       {"memory", "auto or a size such as 2GiB",
        bytes([](Config& c) -> int64_t& { return c.router.cache_bytes; }, "auto")},
+      {"host_memory", "auto, none or a size such as 64GiB",
+       bytes_or_none([](Config& c) -> int64_t& { return c.router.host_bytes; }, kAutomaticBytes)},
       {"half_life_seconds", "a number of seconds above 0",
        positive_seconds([](Config& c) -> double& { return c.router.half_life_seconds; })},
       {"age_bound_seconds", "a number of seconds above 0",

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/worker_team.h"
+#include "parallel/each_rank.h"
 #include "parallel/parallel_weights.h"
 #include "parallel/thread_communicator.h"
 
@@ -75,6 +77,28 @@ Result<size_t> ParallelBackend::variant_bytes(const VariantContent& content) con
     all += bytes;
   }
   return all;
+}
+
+Result<size_t> ParallelBackend::reserve_host(size_t bytes) {
+  std::vector<size_t> taken(backends_.size());
+  RETURN_IF_ERROR(each_rank(ranks(), [&](int r) -> Status {
+    ASSIGN_OR_RETURN(taken[static_cast<size_t>(r)], backend(r).reserve_host(bytes / taken.size()));
+    return {};
+  }));
+  return std::accumulate(taken.begin(), taken.end(), size_t{0});
+}
+
+Result<std::unique_ptr<VariantWeights>> ParallelBackend::restore(
+    const VariantImage& image, const std::atomic<bool>& cancelled) {
+  const auto& shares = static_cast<const ParallelImage&>(image);
+  std::vector<std::unique_ptr<VariantWeights>> weights(backends_.size());
+  RETURN_IF_ERROR(each_rank(ranks(), [&](int r) -> Status {
+    const auto rank = static_cast<size_t>(r);
+    ASSIGN_OR_RETURN(weights[rank], backend(r).restore(*shares.ranks[rank], cancelled));
+    return {};
+  }));
+  return std::unique_ptr<VariantWeights>(
+      std::make_unique<ParallelWeights>(*this, shares.content, std::move(weights)));
 }
 
 // Shares are about equal, so the fullest device decides.

@@ -40,6 +40,9 @@ class ParallelBackend final : public WeightStore {
   Status finish_weights() override;
   Result<std::unique_ptr<VariantWeights>> new_variant(const VariantContent& content) override;
   Result<size_t> variant_bytes(const VariantContent& content) const override;
+  Result<size_t> reserve_host(size_t bytes) override;
+  Result<std::unique_ptr<VariantWeights>> restore(const VariantImage& image,
+                                                  const std::atomic<bool>& cancelled) override;
   std::optional<int64_t> device_free_bytes() const override;
   size_t weight_bytes() const override;
   std::string description() const override;

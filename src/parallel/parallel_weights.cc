@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "parallel/each_rank.h"
 #include "parallel/parallel_backend.h"
 
 namespace deltad {
@@ -26,7 +27,11 @@ Result<VariantContent> content_of_rank(const ShardMap& map, int rank,
 
 ParallelWeights::ParallelWeights(ParallelBackend& owner, const VariantContent& content,
                                  std::vector<std::unique_ptr<VariantWeights>> weights)
-    : owner_(owner), map_(owner.shards()), weights_(std::move(weights)), rows_(weights_.size()) {
+    : owner_(owner),
+      map_(owner.shards()),
+      content_(content),
+      weights_(std::move(weights)),
+      rows_(weights_.size()) {
   for (const VariantContent::Dense& dense : content.dense)
     dense_rows_[{dense.weight, dense.part}] = dense.rows;
   for (const VariantContent::LowRank& low : content.low_rank)
@@ -108,9 +113,27 @@ Status ParallelWeights::populate(const std::function<Status()>& after_each) {
   return {};
 }
 
-Status ParallelWeights::finish() {
-  for (const auto& weights : weights_) RETURN_IF_ERROR(weights->finish());
-  return {};
+Status ParallelWeights::finish(const std::atomic<bool>* cancelled) {
+  return each_rank(static_cast<int>(weights_.size()),
+                   [&](int r) { return weights_[static_cast<size_t>(r)]->finish(cancelled); });
+}
+
+Result<std::unique_ptr<VariantImage>> ParallelWeights::copy_to_host() const {
+  auto image = std::make_unique<ParallelImage>();
+  image->content = content_;
+  image->ranks.resize(weights_.size());
+  RETURN_IF_ERROR(each_rank(static_cast<int>(weights_.size()), [&](int r) -> Status {
+    ASSIGN_OR_RETURN(image->ranks[static_cast<size_t>(r)],
+                     weights_[static_cast<size_t>(r)]->copy_to_host());
+    return {};
+  }));
+  return std::unique_ptr<VariantImage>(std::move(image));
+}
+
+size_t ParallelImage::bytes() const {
+  size_t bytes = 0;
+  for (const auto& rank : ranks) bytes += rank->bytes();
+  return bytes;
 }
 
 size_t ParallelWeights::bytes() const {

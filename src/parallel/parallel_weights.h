@@ -31,7 +31,8 @@ class ParallelWeights final : public VariantWeights {
                       const float* b) override;
   void alias_weight(WeightId to, WeightId from) override;
   Status populate(const std::function<Status()>& after_each) override;
-  Status finish() override;
+  Status finish(const std::atomic<bool>* cancelled = nullptr) override;
+  Result<std::unique_ptr<VariantImage>> copy_to_host() const override;
   size_t bytes() const override;
   int64_t dense_rows(WeightId weight) const override;
 
@@ -42,9 +43,18 @@ class ParallelWeights final : public VariantWeights {
 
   ParallelBackend& owner_;
   const ShardMap& map_;
+  const VariantContent content_;
   std::map<Place, int64_t> dense_rows_, low_ranks_;       // of the content
   std::vector<std::unique_ptr<VariantWeights>> weights_;  // index: rank
   std::vector<RankRows> rows_;                            // the same
+};
+
+// A variant in the host's memory, each rank's share.
+struct ParallelImage final : VariantImage {
+  size_t bytes() const override;
+
+  VariantContent content;
+  std::vector<std::unique_ptr<VariantImage>> ranks;
 };
 
 // What of a variant one rank holds. kInvalidArgument if the model has no such place.

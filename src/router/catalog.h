@@ -32,10 +32,12 @@ struct VariantInfo {  // a snapshot
   std::string name, path, digest;
   std::string member;  // of the adapter pool, that answers under this name; "": it has its own
   VariantState state = VariantState::kRegistered;
-  size_t bytes = 0;   // resident
-  std::string error;  // of the last load
-  uint64_t loads = 0;
-  double load_seconds = 0;
+  size_t bytes = 0;         // resident
+  std::string error;        // of the last load
+  uint64_t loads = 0;       // from the disk
+  double load_seconds = 0;  // of the last
+  uint64_t promotions = 0;  // from the host's memory
+  double promotion_seconds = 0;
   int64_t created = 0;  // unix seconds
   bool pinned = false;
   int64_t waiting = 0;  // for it to be resident
@@ -73,8 +75,8 @@ struct CatalogEntry {
   bool current = true;  // not replaced or removed
   std::string digest;   // of the last load; until there was one, as the file claims it
   VariantRef device, host;
-  uint64_t loads = 0;
-  double load_seconds = 0;
+  uint64_t loads = 0, promotions = 0;
+  double load_seconds = 0, promotion_seconds = 0;
   int outdated = 0;           // loads in a row that found another file than was measured
   std::set<uint64_t> parked;  // tickets that wait for it, in order of arrival
 };

@@ -259,7 +259,7 @@ void DeltaCache::load_ended(VariantId id, const Status& status, int64_t bytes) {
   CHECK(e.job != Job::kNone, "a load ended that never began");
   const bool on_device = e.device == Place::kFilling, cancelled = e.cancelling;
   const bool from_disk = e.job == Job::kLoad;
-  if (e.job != Job::kMeasure) --loads_;
+  if (e.job != Job::kMeasure) --running(e.job);
   if (from_disk) loading_digests_.erase(e.digest);
   {
     Edit edit(*this, id);
@@ -295,6 +295,22 @@ void DeltaCache::load_ended(VariantId id, const Status& status, int64_t bytes) {
   pump();
 }
 
+void DeltaCache::copy_outdated(VariantId id, bool measure) {
+  Entry& e = at(id);
+  CHECK(e.job == Job::kPromote && e.host == Place::kHere, "a promotion ended that never began");
+  --promotions_;
+  {
+    Edit edit(*this, id);
+    e.device = Place::kNone;
+    e.job = Job::kNone;
+    e.cancelling = false;
+    e.outdated = measure;
+  }
+  free_copy(id, Tier::kHost, EvictionReason::kRetired);
+  settle(id);
+  pump();
+}
+
 void DeltaCache::demoted(VariantId id, bool ok) {
   Entry& e = at(id);
   CHECK(e.host == Place::kFilling, "a copy ended that never began");
@@ -315,6 +331,8 @@ void DeltaCache::freed(VariantId id, Tier tier) {
     Edit edit(*this, id);
     place = Place::kNone;
     if (tier == Tier::kDevice) e.gone = false;
+    if (e.outdated) e.bytes = -1;
+    e.outdated = false;
   }
   settle(id);
   pump();

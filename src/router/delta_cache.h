@@ -46,10 +46,11 @@ constexpr size_t kEvictionReasons = 5;
 
 struct CacheOptions {
   int64_t device_bytes = 0;
-  int64_t host_bytes = 0;  // 0: no tier of its own
+  int64_t host_bytes = 0;     // 0: no tier of its own
+  bool loads_to_host = true;  // false: only what leaves the device comes to the host
   double half_life_seconds = 200;
   double age_bound_seconds = 10;
-  int max_loads = 1;           // loads and promotions at once
+  int max_loads = 1;           // loads from the disk at once; beside them one promotion
   double retry_seconds = 1.0;  // first back-off after a failed load; doubles up to 60
 };
 
@@ -155,6 +156,10 @@ class DeltaCache {
   void load_outdated(VariantId id);
   // bytes: what the loaded variant really takes, at most what was set aside.
   void load_ended(VariantId id, const Status& status, int64_t bytes);
+  // Instead of a promotion: what lies on the disk is no longer what the host's copy was read from.
+  // The copy goes, and the variant is loaded for those who wait: measured anew, or only as it was
+  // measured. In place of load_ended.
+  void copy_outdated(VariantId id, bool measure);
   void demoted(VariantId id, bool ok);
   void freed(VariantId id, Tier tier);
 
@@ -192,6 +197,7 @@ class DeltaCache {
     bool draining = false;    // chosen as a victim while in use
     bool gone = false;        // had to leave the device for another: cannot be called back
     bool cancelling = false;  // the job was told to stop
+    bool outdated = false;    // measured before the disk had another version; until it is freed
     Job job = Job::kNone;
     Place device = Place::kNone, host = Place::kNone;
     EvictionReason why = EvictionReason::kRoom;  // while it is copied out
@@ -247,6 +253,7 @@ class DeltaCache {
   HostRoom host_room(int64_t bytes, const Rank& rank);
   void free_copy(VariantId id, Tier tier, EvictionReason reason);
   void start_fill(VariantId id, Job job, Tier tier);
+  int& running(Job job) { return job == Job::kPromote ? promotions_ : loads_; }
   void drain(const Pass& pass);
   void stop_draining(VariantId id, Entry& e);
   void request_load(VariantId id, bool pin);
@@ -273,7 +280,7 @@ class DeltaCache {
   std::set<std::pair<TimePoint, VariantId>> queue_;    // wait for room
   std::set<std::pair<TimePoint, VariantId>> retries_;  // pinned, failed, tried again then
   std::unordered_set<std::string> loading_digests_;
-  int loads_ = 0;  // that run
+  int loads_ = 0, promotions_ = 0;  // that run
   std::vector<CacheAction> actions_;
   CacheStats stats_;
 };

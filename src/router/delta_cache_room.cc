@@ -50,7 +50,7 @@ void DeltaCache::index(VariantId id, const Entry& e, int sign) {
   if (e.host == Place::kFilling) host_.filling += bytes;
   update(host_.victims, Rank{!twice, e.priority, e.last_use, id}, host_idle, sign);
 
-  const bool elsewhere = e.device == Place::kNone && e.job == Job::kNone;
+  const bool elsewhere = e.device == Place::kNone && e.job == Job::kNone && !e.outdated;
   update(queue_, std::pair(e.since, id), elsewhere && e.bytes >= 0 && e.asks_now(), sign);
   update(retries_, std::pair(e.next_try, id), elsewhere && e.pinned && !e.asks_now(), sign);
 
@@ -93,7 +93,9 @@ void DeltaCache::give_room(VariantId id, Pass* pass) {
     return;
   }
   if (!e.digest.empty() && loading_digests_.count(e.digest) > 0) return;
-  if (loads_ >= options_.max_loads) {
+  // A copy within memory does not queue behind those that read.
+  const Job job = e.host == Place::kHere ? Job::kPromote : Job::kLoad;
+  if (running(job) >= (job == Job::kPromote ? 1 : options_.max_loads)) {
     pass->keep = true;
     return;
   }
@@ -103,12 +105,12 @@ void DeltaCache::give_room(VariantId id, Pass* pass) {
   const bool room = device_.free() + device_.leaving + device_.idle >= needed;
   if (aged || room) make_device_room(needed, pass, aged ? TimePoint::min() : e.since);
   if (device_.free() >= needed) {
-    start_fill(id, e.host == Place::kHere ? Job::kPromote : Job::kLoad, Tier::kDevice);
+    start_fill(id, job, Tier::kDevice);
     return;
   }
   if (aged || room) pass->promised = needed;
   if (aged) pass->shortage = std::max(pass->shortage, needed - device_.free() - device_.leaving);
-  if (aged || room || e.host != Place::kNone) return;
+  if (aged || room || e.host != Place::kNone || !options_.loads_to_host) return;
   // No room on the device for now: as far as the host at least.
   if (host_room(e.bytes, Rank{true, e.priority, e.last_use, id}) == HostRoom::kThere)
     start_fill(id, Job::kLoad, Tier::kHost);
@@ -214,7 +216,7 @@ void DeltaCache::start_fill(VariantId id, Job job, Tier tier) {
     e.began = clock_.now();
     (tier == Tier::kDevice ? e.device : e.host) = Place::kFilling;
   }
-  ++loads_;
+  ++running(job);
   if (job == Job::kPromote) ++stats_.promotions;
   if (job == Job::kLoad && !e.digest.empty()) loading_digests_.insert(e.digest);
   act(job == Job::kLoad ? CacheAction::Kind::kLoad : CacheAction::Kind::kPromote, id, tier);

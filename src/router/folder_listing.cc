@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "delta/variant_path.h"
+#include "io/file_stamp.h"
 #include "io/quote.h"
 
 namespace deltad {
@@ -60,14 +61,11 @@ class Mark {
 
  private:
   void add(const struct stat& s) {
-    const int64_t changed = nanoseconds(s.st_ctim);
-    latest_ = std::max(latest_, changed);
-    for (int64_t part : {static_cast<int64_t>(s.st_dev), static_cast<int64_t>(s.st_ino),
-                         static_cast<int64_t>(s.st_size), nanoseconds(s.st_mtim), changed})
-      stamp_.push_back(part);
+    latest_ = std::max(latest_, nanoseconds(s.st_ctim));
+    add_to_stamp(s, &stamp_);
   }
   int64_t latest_ = 0;
-  std::vector<int64_t> stamp_;
+  FileStamp stamp_;
 };
 
 class Lister {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <deque>
 #include <optional>
@@ -35,11 +36,39 @@ int64_t variant_bound(int64_t asked, int64_t total) {
   return asked > 0 ? asked : std::max<int64_t>(1, total / kAutomaticPerVariant);
 }
 
-RouterCoreOptions core_options(const RouterOptions& options) {
+// Of the host, for variants that leave a device with so much for them. Bounded, as it is taken at
+// the start, which waits for it.
+int64_t automatic_host_bytes(int64_t device_bytes) {
+  constexpr int64_t kShare = 8, kMost = int64_t{64} << 30;
+  const int64_t left = available_memory();
+  return std::min({device_bytes, (left > 0 ? left : kUnknownMemory) / kShare, kMost});
+}
+
+// What the store really took. An automatic size that the machine does not grant is none.
+Result<int64_t> reserve_host(WeightStore& store, const RouterOptions& options) {
+  if (!store.device_free_bytes()) return int64_t{0};  // variants lie in the host's memory anyway
+  const bool automatic = options.host_bytes == kAutomaticBytes;
+  const int64_t wanted = automatic ? automatic_host_bytes(options.cache_bytes) : options.host_bytes;
+  if (wanted <= 0) return int64_t{0};
+  const TimePoint start = Clock::real().now();
+  const Result<size_t> taken = store.reserve_host(static_cast<size_t>(wanted));
+  if (!taken.ok() && !automatic) return taken.status().in("variant_cache.host_memory");
+  if (!taken.ok()) {
+    log_warning("variants that leave the device will be read again: {}", taken.status().message());
+    return int64_t{0};
+  }
+  log_info("host memory for variants that leave the device: {:.1f} MiB, taken in {:.1f} s",
+           static_cast<double>(*taken) / (1 << 20), seconds(Clock::real().now() - start));
+  return static_cast<int64_t>(*taken);
+}
+
+RouterCoreOptions core_options(const RouterOptions& options, const VariantLoader& loader) {
   RouterCoreOptions out;
   out.base_name = options.base_name;
   out.cache.device_bytes =
       options.cache_bytes > 0 ? options.cache_bytes : automatic_cache_bytes(std::nullopt);
+  out.cache.host_bytes = std::max<int64_t>(0, options.host_bytes);
+  out.cache.loads_to_host = loader.loads_to_host();
   out.cache.half_life_seconds = options.half_life_seconds;
   out.cache.age_bound_seconds = options.age_bound_seconds;
   out.cache.retry_seconds = options.retry_seconds;
@@ -58,12 +87,14 @@ class RouterImpl final : public Router {
         loader_(std::move(loader)),
         engine_(engine),
         bell_(std::make_shared<Bell>()),
-        core_(core_options(options), base_text_,
+        core_(core_options(options, *loader_), base_text_,
               std::make_shared<ReleaseBox>([bell = bell_] { bell->ring(); }), Clock::real()) {
     for (int i = 0; i < std::max(1, options.loader_threads); ++i)
-      loaders_.emplace_back([this] { load_loop(false); });
+      loaders_.emplace_back([this] { load_loop(kLoads); });
     // Headers are read beside the loads: who asks for a broken variant hears of it at once.
-    loaders_.emplace_back([this] { load_loop(true); });
+    loaders_.emplace_back([this] { load_loop(kMeasures); });
+    // So is what leaves the device for the host or comes back: it takes no time beside a load.
+    if (options.host_bytes > 0) loaders_.emplace_back([this] { load_loop(kCopies); });
     service_ = std::thread([this] { service_loop(); });
   }
 
@@ -272,9 +303,11 @@ class RouterImpl final : public Router {
                effect.kind == Kind::kCancel)
         own.push_back(std::move(effect));
       else
-        jobs(effect.kind == Kind::kMeasure).push_back(std::move(effect));
+        jobs_[worker_of(effect.kind)].push_back(std::move(effect));
     }
-    if (!to_load_.empty() || !to_measure_.empty() || !own.empty()) changed_.notify_all();
+    const bool work =
+        std::any_of(jobs_.begin(), jobs_.end(), [](const auto& j) { return !j.empty(); });
+    if (work || !own.empty()) changed_.notify_all();
     if (!to_free_.empty() || core_.wake_time() < service_wakes_) bell_->ring();
     return own;
   }
@@ -313,19 +346,23 @@ class RouterImpl final : public Router {
     return handle.status();
   }
 
-  std::deque<RouterEffect>& jobs(bool measures) REQUIRES(mutex_) {
-    return measures ? to_measure_ : to_load_;
+  // What a loader thread does.
+  enum Worker : size_t { kLoads, kMeasures, kCopies, kWorkers };
+  static Worker worker_of(Kind kind) {
+    if (kind == Kind::kMeasure) return kMeasures;
+    return kind == Kind::kLoad ? kLoads : kCopies;
   }
 
-  void load_loop(bool measures) EXCLUDES(mutex_) {
+  void load_loop(Worker worker) EXCLUDES(mutex_) {
     for (;;) {
       RouterEffect job;
       {
         MutexLock lock(mutex_);
-        while (jobs(measures).empty() && !stopping_) changed_.wait(mutex_);
+        std::deque<RouterEffect>& jobs = jobs_[worker];
+        while (jobs.empty() && !stopping_) changed_.wait(mutex_);
         if (stopping_) return;
-        job = std::move(jobs(measures).front());
-        jobs(measures).pop_front();
+        job = std::move(jobs.front());
+        jobs.pop_front();
       }
       run(std::move(job));
     }
@@ -342,6 +379,13 @@ class RouterImpl final : public Router {
       change([&](RouterCore& core) { core.measured(id, size); });
       return;
     }
+    if (job.kind == Kind::kPromote && !loader_->is_current(*job.variant)) {
+      log_info("variant {}: {} has changed since it was read; it is read anew", job.entry->name,
+               job.entry->path);
+      job.variant.reset();
+      change([&](RouterCore& core) { core.copy_outdated(id); });
+      return;
+    }
     const TimePoint start = Clock::real().now();
     bool outdated = false;
     Result<VariantRef> made = job.kind == Kind::kLoad
@@ -355,8 +399,13 @@ class RouterImpl final : public Router {
     }
     if (made.ok())
       log_info("variant {} {}: {:.1f} MiB in {:.0f} ms", job.entry->name,
-               job.kind == Kind::kLoad ? "loaded" : "copied",
+               job.kind == Kind::kLoad      ? "loaded"
+               : job.kind == Kind::kPromote ? "copied to the device"
+                                            : "copied to the host",
                static_cast<double>((*made)->bytes) / (1 << 20), took * 1e3);
+    else if (job.kind == Kind::kDemote)
+      log_warning("variant '{}' leaves memory without a copy on the host: {}", job.entry->name,
+                  made.status().message());
     else if (made.status().code() == Code::kCancelled)
       log_info("variant {}: its load was stopped after {:.0f} ms", job.entry->name, took * 1e3);
     else
@@ -436,11 +485,10 @@ class RouterImpl final : public Router {
   std::atomic<bool> stop_verifying_{false};
 
   mutable Mutex mutex_;
-  CondVar changed_;  // to_load_, to_measure_, requests waiting, or stopping_
+  CondVar changed_;  // jobs_, requests waiting, or stopping_
   RouterCore core_ GUARDED_BY(mutex_);
-  std::deque<RouterEffect> to_load_ GUARDED_BY(mutex_);  // of the loader threads
-  std::deque<RouterEffect> to_measure_ GUARDED_BY(mutex_);
-  std::deque<RouterEffect> to_free_ GUARDED_BY(mutex_);  // of the service thread
+  std::array<std::deque<RouterEffect>, kWorkers> jobs_ GUARDED_BY(mutex_);  // of loader threads
+  std::deque<RouterEffect> to_free_ GUARDED_BY(mutex_);                     // of the service thread
   TimePoint service_wakes_ GUARDED_BY(mutex_) = TimePoint::max();
   bool stopping_ GUARDED_BY(mutex_) = false;
   std::vector<std::thread> loaders_;
@@ -467,6 +515,7 @@ Result<std::unique_ptr<Router>> Router::make(const RouterOptions& options,
                                              Engine& engine) {
   RouterOptions sized = options;
   if (sized.cache_bytes == 0) sized.cache_bytes = automatic_cache_bytes(store.device_free_bytes());
+  ASSIGN_OR_RETURN(sized.host_bytes, reserve_host(store, sized));
   return make(sized, variants, std::move(base_text),
               files_loader(table, store,
                            {options.base_digest, options.architecture, options.bytes_per_second}),

@@ -27,6 +27,9 @@ struct RouterOptions {
   // Memory for variants, loads in progress included. 0: half of what the process may still use when
   // the router is made.
   int64_t cache_bytes = 0;
+  // Of the host, for copies of variants that left a device, which come back from there without
+  // being read again. kAutomaticBytes: from both memories, or none where a loader is given.
+  int64_t host_bytes = kAutomaticBytes;
   double half_life_seconds = 200;  // of the request counts that say who stays
   double age_bound_seconds = 10;   // a waiting variant takes the place of a busy one after that
   // Requests that may wait for their first token. 0: 4352 in total, a quarter of the total for one

@@ -313,6 +313,8 @@ void RouterCore::load_ended(VariantId id, Result<VariantRef> variant, double too
       load_seconds_.observe(took);
       if (entry->current) ++counts(*entry, entry->name).loads;
     } else {
+      entry->promotions += 1;
+      entry->promotion_seconds = took;
       promotion_seconds_.observe(took);
     }
     (cache_.filling(id) == Tier::kDevice ? entry->device : entry->host) = std::move(*variant);
@@ -323,6 +325,12 @@ void RouterCore::load_ended(VariantId id, Result<VariantRef> variant, double too
     status = cannot_load(*entry, variant.status());
   }
   cache_.load_ended(id, status, bytes);
+  absorb();
+}
+
+void RouterCore::copy_outdated(VariantId id) {
+  // A member of the pool is its content: another one is no newer version.
+  cache_.copy_outdated(id, !by_id_.at(id)->pooled);
   absorb();
 }
 

@@ -122,6 +122,8 @@ class RouterCore {
   // anew, for those who wait; false: that has happened too often, or must not be, so load_ended()
   // is due.
   bool load_outdated(VariantId id);
+  // Instead of a promotion: what lies on the disk is another version by now.
+  void copy_outdated(VariantId id);
   void demoted(VariantId id, Result<VariantRef> copy);
   void freed(VariantId id, Tier tier);
   // Handles dropped since, deadlines, and what else time brings about. wake_time: when to call it.

@@ -53,6 +53,8 @@ VariantInfo RouterCore::info(const std::string& name, const CatalogName& named) 
   out.error = (entry.broken.ok() ? in_cache.error : entry.broken).message();
   out.loads = entry.loads;
   out.load_seconds = entry.load_seconds;
+  out.promotions = entry.promotions;
+  out.promotion_seconds = entry.promotion_seconds;
   out.created = entry.created;
   out.pinned = in_cache.pinned;
   out.waiting = in_cache.waiting;

@@ -43,8 +43,13 @@ class FilesLoader final : public VariantLoader {
     return behind_others([&] { return load_now(name, path, max_bytes, cancelled); });
   }
 
-  Result<VariantRef> copy(const VariantRef&, Tier, const std::atomic<bool>&) override {
-    return unimplemented("this backend has one tier of memory: there is nothing to copy");
+  // The kernels of the device bring what is read into its layout.
+  bool loads_to_host() const override { return false; }
+  bool is_current(const Variant& variant) override { return deltad::is_current(variant); }
+  Result<VariantRef> copy(const VariantRef& variant, Tier to,
+                          const std::atomic<bool>& cancelled) override {
+    return to == Tier::kHost ? copy_to_host(*variant)
+                             : restore_variant(*variant, store_, cancelled);
   }
 
  private:

@@ -34,7 +34,11 @@ class VariantLoader {
                                                 const std::atomic<bool>& cancelled) {
     return load(name, path, tier, max_bytes, cancelled);
   }
-  // A copy in the other tier.
+  // Whether load() can fill the host tier; else only what leaves the device comes there.
+  virtual bool loads_to_host() const { return true; }
+  // Whether a copy on the host may stand for what now lies on the disk.
+  virtual bool is_current(const Variant&) { return true; }
+  // A copy in the other tier. cancelled: of one to the device; polled.
   virtual Result<VariantRef> copy(const VariantRef& variant, Tier to,
                                   const std::atomic<bool>& cancelled) = 0;
   // What all loads that begin from now on may read together in a second; 0: no cap.
@@ -46,8 +50,8 @@ struct FilesLoaderOptions {
   int64_t bytes_per_second = 0;           // of all loads together; 0: no cap
 };
 
-// Loads variant files into the backend, where device and host are one. table and store outlive
-// it.
+// Loads variant files into the backend, and copies what leaves its device to the host's memory that
+// the store has reserved, if it has. table and store outlive it.
 std::unique_ptr<VariantLoader> files_loader(const WeightTable& table, WeightStore& store,
                                             const FilesLoaderOptions& options);
 

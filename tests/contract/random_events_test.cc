@@ -42,7 +42,7 @@ class RandomEvents {
   RouterWorld& world() { return world_; }
   // What happened at all: a sequence that never reaches a case tests nothing.
   int finished = 0, left = 0, failed = 0, refused = 0, replaced = 0, late = 0, published = 0;
-  int outdated = 0;
+  int outdated = 0, copies_outdated = 0;
 
  private:
   int below(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
@@ -171,6 +171,15 @@ class RandomEvents {
     if (job.kind == RouterEffect::Kind::kLoad && !job.entry->pooled && chance(5)) {
       ++outdated;
       failed += !world_.load_outdated(id, {size(), digest()});
+      return;
+    }
+    if (job.kind == RouterEffect::Kind::kPromote && chance(10)) {
+      const std::string path = job.entry->path;
+      // The pool's files may be written again, but never become others.
+      if (job.entry->pooled && world_.files.count(path) == 0) return;
+      ++copies_outdated;
+      world_.copy_outdated(
+          id, job.entry->pooled ? world_.files[path] : RouterWorld::File{size(), digest()});
       return;
     }
     Status status;
@@ -353,6 +362,7 @@ void play(uint64_t seed, bool two_tiers) {
   if (two_tiers) {
     EXPECT_GT(stats.promotions, 100u);
     EXPECT_GT(stats.demotions, 100u);
+    EXPECT_GT(events.copies_outdated, 50);
   }
 }
 

@@ -25,5 +25,51 @@ TEST_F(CudaDeviceTest, AGpuThatIsNotThereIsNamed) {
   EXPECT_EQ(device.status().message(), "there is no CUDA device 3: 1 found");
 }
 
+// The program's second image has the same kernels as the first.
+class CudaImages : public testing::EmulatedGpuTest {
+ protected:
+  // The number of the first call of that name when a backend is made.
+  static size_t first(const std::string& name) {
+    emulated_gpu::reset();
+    EXPECT_TRUE(make_cuda_backend({0, 1}).ok());
+    const auto calls = emulated_gpu::calls();
+    size_t k = 0;
+    while (k < calls.size() && calls[k].name != name) ++k;
+    EXPECT_LT(k, calls.size()) << name;
+    emulated_gpu::reset();
+    return k;
+  }
+};
+
+TEST_F(CudaImages, ThatAreForOtherGpusArePassedOver) {
+  for (const char* name : {"cudaLibraryLoadData", "cudaLibraryGetKernel", "cudaFuncGetAttributes"})
+    for (const cudaError_t error :
+         {cudaErrorNoKernelImageForDevice, cudaErrorInvalidDeviceFunction}) {
+      SCOPED_TRACE(name);
+      emulated_gpu::inject({first(name), error});
+      const auto backend = make_cuda_backend({0, 1});
+      EXPECT_TRUE(backend.ok()) << backend.status().message();
+    }
+}
+
+TEST_F(CudaImages, WithoutAKernelForTheGpuAreNamed) {
+  const size_t k = first("cudaLibraryGetKernel");
+  emulated_gpu::inject({k, cudaErrorNoKernelImageForDevice});
+  emulated_gpu::inject({k + 1, cudaErrorNoKernelImageForDevice});
+  const auto backend = make_cuda_backend({0, 1});
+  ASSERT_EQ(backend.status().code(), Code::kUnimplemented);
+  EXPECT_EQ(backend.status().message().find("this program has no kernel deltad_"), 0u)
+      << backend.status().message();
+  EXPECT_NE(backend.status().message().find("compute capability"), std::string::npos);
+}
+
+TEST_F(CudaImages, ThatCannotBeReadAreAnError) {
+  emulated_gpu::inject({first("cudaLibraryGetKernel"), cudaErrorMemoryAllocation});
+  const auto backend = make_cuda_backend({0, 1});
+  ASSERT_EQ(backend.status().code(), Code::kResourceExhausted);
+  EXPECT_NE(backend.status().message().find("looking for deltad_"), std::string::npos)
+      << backend.status().message();
+}
+
 }  // namespace
 }  // namespace deltad

@@ -1,7 +1,7 @@
 // What happens on a GPU from start to end, small: a base, steps of prompts with and without
 // logits, steps of generated rows often enough to become a graph, variants that come, are used by a
-// step that nobody waits for, and go, a sequence that is set back and returns. The tests of
-// failures and of order break it in every place.
+// step that nobody waits for, leave for the host's memory, come back and go, a sequence that is set
+// back and returns. The tests of failures and of order break it in every place.
 #pragma once
 
 #include <memory>
@@ -13,6 +13,7 @@ namespace deltad::testing {
 
 class GpuLife {
  public:
+  static constexpr size_t kHostBytes = 1 << 20;
   // All of it; the first error ends it. Logits of its steps, one after the other.
   Result<std::vector<float>> run() {
     RETURN_IF_ERROR(begin());
@@ -20,6 +21,9 @@ class GpuLife {
     // Prompts of the base and of the variant, in pieces.
     for (int32_t at = 0; at < 10; at += 2) RETURN_IF_ERROR(prompt(at, 2, at == 8));
     RETURN_IF_ERROR(generate(10, 2));
+    RETURN_IF_ERROR(prompt(12, 1, false));
+    RETURN_IF_ERROR(set_aside(0));  // while that step may still run
+    RETURN_IF_ERROR(come_back(0));
     RETURN_IF_ERROR(enter(1, kLowRank));
     RETURN_IF_ERROR(generate(12, 1));
     RETURN_IF_ERROR(prompt(13, 2, false));
@@ -43,13 +47,14 @@ class GpuLife {
     size_t bytes = base_->backend->weight_bytes() + base_->backend->workspace_bytes();
     if (transformer_) bytes += transformer_->workspace_bytes() + kv_.bytes();
     for (const VariantRef& variant : variants_)
-      if (variant) bytes += variant->weights->bytes();
+      if (variant && variant->weights) bytes += variant->weights->bytes();
     return bytes;
   }
   Backend* backend() { return base_ ? base_->backend.get() : nullptr; }
 
   Status begin() {
     ASSIGN_OR_RETURN(base_, load_on_cuda("llama"));
+    RETURN_IF_ERROR(base_->backend->reserve_host(kHostBytes).status());
     ASSIGN_OR_RETURN(transformer_,
                      Transformer::make(base_->config(), base_->table, *base_->backend, 8, 32));
     const int64_t block = base_->backend->ops().kv_block_bytes(transformer_->attention_shape(), 16);
@@ -65,6 +70,18 @@ class GpuLife {
     return {};
   }
   void leave(size_t slot) { variants_[slot] = nullptr; }
+  // To the host's memory, and off the device.
+  Status set_aside(size_t slot) {
+    ASSIGN_OR_RETURN(variants_[slot], copy_to_host(*variants_[slot]));
+    return {};
+  }
+  // From there; what lay there is free.
+  Status come_back(size_t slot) {
+    const std::atomic<bool> cancelled{false};
+    ASSIGN_OR_RETURN(variants_[slot],
+                     restore_variant(*variants_[slot], *base_->backend, cancelled));
+    return {};
+  }
   // Whether steps have rows of the variants that are there, or the base's alone.
   void batch_variants(bool yes) { batches_variants_ = yes; }
   const ModelConfig& config() const { return base_->config(); }

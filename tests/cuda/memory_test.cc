@@ -1,4 +1,6 @@
 // What the backend says that it takes of the device is what it takes, to the byte.
+#include <cuda_runtime_api.h>
+
 #include "backend/cuda/cuda_ops.h"
 #include "tests/cuda/gpu_life.h"
 
@@ -37,6 +39,58 @@ TEST_F(CudaMemory, IsAccountedToTheByte) {
   life.leave(1);
   ASSERT_TRUE(life.generate(7, 1).ok());
   expect_accounted(life, "without variants");
+}
+
+// What CUDA's pool keeps for the next variant is free for all else.
+TEST_F(CudaMemory, ThatThePoolKeepsIsFreeForAllElse) {
+  constexpr size_t kRoom = 8 << 20;
+  emulated_gpu::Options options;
+  options.memory_bytes = 64 << 20;
+  emulated_gpu::reset(options);
+  auto backend = make_cuda_backend({0, 1});
+  ASSERT_TRUE(backend.ok()) << backend.status().message();
+  const int64_t before = *(*backend)->device_free_bytes();
+  auto device = std::move(*CudaDevice::open(0));
+  const auto come_and_go = [&](size_t bytes) {
+    return DeviceMemory::make(*device, device->load(), bytes, "a test").status();
+  };
+  const auto all = static_cast<size_t>(before);
+  ASSERT_TRUE(come_and_go(all - kRoom).ok());
+  // Kept, and counted as free.
+  size_t free = 0, total = 0;
+  ASSERT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+  EXPECT_EQ(free, kRoom);
+  EXPECT_EQ(*(*backend)->device_free_bytes(), before);
+  const size_t calls = emulated_gpu::call_count();
+  ASSERT_TRUE(come_and_go(all - kRoom).ok());
+  for (size_t k = calls; k < emulated_gpu::call_count(); ++k)
+    EXPECT_NE(emulated_gpu::calls()[k].name, "cudaMemPoolTrimTo");
+  {
+    const auto large = (*backend)->allocate(2 * kRoom);
+    ASSERT_TRUE(large.ok()) << large.status().message();
+  }
+  // Too much is an error all the same, and says how much.
+  EXPECT_EQ((*backend)->allocate(all + 1).status().code(), Code::kResourceExhausted);
+  const Status status = come_and_go(all + 1);
+  EXPECT_EQ(status.code(), Code::kResourceExhausted);
+  EXPECT_NE(status.message().find(std::to_string(all + 1)), std::string::npos) << status.message();
+}
+
+TEST_F(CudaMemory, OfAVariantThatIsGivenUpAtItsEndComesBack) {
+  const auto base = testing::load_on_cuda("llama");
+  ASSERT_TRUE(base.ok());
+  VariantContent content;
+  for (size_t id = 0; id < (*base)->table.specs.size(); ++id)
+    if ((*base)->table.specs[id].kind == WeightKind::kMatrix && (*base)->table.specs[id].alias < 0)
+      content.signs.push_back({static_cast<WeightId>(id), 1});
+  const size_t before = emulated_gpu::allocated_bytes();
+  auto variant = (*base)->backend->new_variant(content);
+  ASSERT_TRUE(variant.ok()) << variant.status().message();
+  const std::atomic<bool> given_up{true}, goes_on{false};
+  EXPECT_EQ((*variant)->finish(&given_up).code(), Code::kCancelled);
+  EXPECT_TRUE((*variant)->finish(&goes_on).ok());
+  variant->reset();
+  EXPECT_EQ(emulated_gpu::allocated_bytes(), before);
 }
 
 TEST_F(CudaMemory, VariantsTakeWhatWasAnnounced) {

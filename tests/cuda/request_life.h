@@ -1,5 +1,6 @@
 // A request's life on an emulated GPU, as the daemon has it and tiny: two variants are loaded, a
-// request of each is served by the engine, they are evicted. It can be lived again and again on one
+// request of each is served by the engine, they are evicted, one of them to the host's memory, from
+// where it comes back for another request. It can be lived again and again on one
 // engine. Its thread and the engine's take turns, so that calls come in one order.
 #pragma once
 
@@ -60,6 +61,12 @@ class RequestLife {
       ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, make_cuda_backend({0, 1}));
       ASSIGN_OR_RETURN(base_, load_base_model(files_.base(), std::move(backend), nullptr));
     }
+    // For one variant, so that a copy that is lost is missed by the next.
+    ASSIGN_OR_RETURN(const VariantSize size,
+                     measure_variant(files_.delta(), base_->table, base_->weights(), {}));
+    const size_t pages = size_t{4096} * static_cast<size_t>(gpus_);
+    const size_t host_bytes = (static_cast<size_t>(size.bytes) + pages - 1) / pages * pages;
+    RETURN_IF_ERROR(base_->weights().reserve_host(host_bytes).status());
     EngineOptions options;
     options.kv_bytes = 64 << 10;
     options.max_step_rows = 8;
@@ -73,13 +80,13 @@ class RequestLife {
   // a graph.
   Status live() {
     tokens_.clear();
-    RETURN_IF_ERROR(serve(files_.delta(), 4));
-    return serve(files_.lora(), 2);
+    RETURN_IF_ERROR(load_and_serve(files_.delta(), 4, true));
+    return load_and_serve(files_.lora(), 2, false);
   }
   // A request whose tokens the host chooses.
   Status live_on_host() {
     tokens_.clear();
-    return serve(files_.lora(), 6, 40);
+    return load_and_serve(files_.lora(), 6, false, 40);
   }
   void end() {
     engine_.reset();
@@ -109,12 +116,31 @@ class RequestLife {
   }
 
  private:
-  Status serve(const std::string& path, int32_t tokens, int32_t logprobs = -1) {
+  // comes_back: it is copied to the host and from there before it is evicted.
+  Status load_and_serve(const std::string& path, int32_t tokens, bool comes_back,
+                        int32_t logprobs = -1) {
     VariantLoadOptions options;
     options.threads = 1;
     ASSIGN_OR_RETURN(VariantRef variant,
                      load_variant("v", path, base_->table, base_->weights(), options));
     check_memory("a variant is loaded", variant->bytes);
+    RETURN_IF_ERROR(serve(variant, tokens, logprobs));
+    if (comes_back) {
+      ASSIGN_OR_RETURN(VariantRef copy, copy_to_host(*variant));
+      check_memory("a variant was copied to the host", variant->bytes);
+      variant.reset();
+      check_memory("it lies on the host");
+      const std::atomic<bool> cancelled{false};
+      ASSIGN_OR_RETURN(variant, restore_variant(*copy, base_->weights(), cancelled));
+      check_memory("it is back", variant->bytes);
+      copy.reset();
+      RETURN_IF_ERROR(serve(variant, 1));
+    }
+    variant.reset();
+    check_memory("the variant is evicted");
+    return {};
+  }
+  Status serve(const VariantRef& variant, int32_t tokens, int32_t logprobs = -1) {
     const auto record = std::make_shared<Record>();
     auto ended = std::make_shared<std::atomic<bool>>(false);
     // Ranks have a step without logits, too.
@@ -138,8 +164,6 @@ class RequestLife {
     if (!record->end.status.ok()) return record->end.status;
     check_memory("a request was served", variant->bytes);
     tokens_.insert(tokens_.end(), record->tokens.begin(), record->tokens.end());
-    variant.reset();
-    check_memory("the variant is evicted");
     return {};
   }
   const RequestFiles& files_;

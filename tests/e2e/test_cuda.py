@@ -66,15 +66,21 @@ def test_answers_as_the_cpu_does(tmp_path):
         assert server.metric("deltad_ready") == 1
 
 
-def test_variants_come_and_go(tmp_path):
+@pytest.mark.parametrize("host", ["none", "8MiB"])
+def test_variants_come_and_go(tmp_path, host):
     config = tmp_path / "config.yaml"
-    config.write_text("variant_cache: {memory: 700KiB}\n")  # not for all of them
+    config.write_text(f"variant_cache: {{memory: 700KiB, host_memory: {host}}}\n")  # not for all of them on the GPU
     with on_gpu(tmp_path, "--config", config) as server:
         first = {name: ask(server, name, 2) for name in NAMES}
         for _ in range(2):
             for name in NAMES:
                 assert ask(server, name, 2) == first[name]
         assert server.metric("deltad_variant_evictions_total") > 0
+        from_disk, from_host = (server.metric("deltad_load_seconds_count", source=source) for source in ("disk", "host"))
+        if host == "none":
+            assert from_host == 0
+        else:  # each was read once
+            assert from_disk == len(NAMES) - 1 and from_host > 0
 
 
 @emulated

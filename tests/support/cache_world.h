@@ -79,6 +79,16 @@ class CacheWorld {
     cache.load_outdated(id);
     run();
   }
+  // The promotion finds that the disk has another version, of so many bytes.
+  void copy_outdated(VariantId id, int64_t bytes) {
+    Item& item = items[id];
+    ASSERT_TRUE(item.loading) << item.name;
+    item.loading = item.cancelled = false;
+    item.device = 0;
+    item.bytes = bytes;
+    cache.copy_outdated(id, true);
+    run();
+  }
   void demoted(VariantId id, bool ok = true) {
     Item& item = items[id];
     ASSERT_TRUE(item.copying) << item.name;

@@ -168,6 +168,16 @@ class RouterWorld {
     run();
     return again;
   }
+  // A promotion finds that the file has become another one than the host's copy was read from.
+  void copy_outdated(VariantId id, const File& now) {
+    RouterEffect job = std::move(jobs.at(id));
+    jobs.erase(id);
+    memory[job.tier == Tier::kHost].loading -= job.bytes;
+    files[job.entry->path] = now;
+    job.variant.reset();
+    core.copy_outdated(id);
+    run();
+  }
   void measured(size_t index) {
     const CatalogEntryRef entry = measuring.at(index);
     measuring.erase(measuring.begin() + static_cast<std::ptrdiff_t>(index));

@@ -259,7 +259,7 @@ void CpuVariantWeights::alias_weight(WeightId to, WeightId from) {
   aliases_.emplace_back(to, from);
 }
 
-Status CpuVariantWeights::finish() {
+Status CpuVariantWeights::finish(const std::atomic<bool>*) {
   MutexLock lock(mutex_);
   for (const auto& [to, from] : aliases_) {
     RETURN_IF_ERROR(check_alias(base_.specs(), to, from));

@@ -61,7 +61,7 @@ class CpuVariantWeights final : public VariantWeights {
   Status populate(const std::function<Status()>& after_each) override {
     return arena_.populate(after_each);
   }
-  Status finish() override;
+  Status finish(const std::atomic<bool>* cancelled = nullptr) override;
   size_t bytes() const override { return arena_.bytes(); }
   int64_t dense_rows(WeightId weight) const override;
 

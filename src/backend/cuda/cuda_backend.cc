@@ -27,11 +27,12 @@ void free_device(void* data, size_t) {
 class CudaBackend final : public Backend {
  public:
   CudaBackend(std::unique_ptr<CudaDevice> device, std::unique_ptr<CudaKernels> kernels,
-              std::unique_ptr<LoadRing> ring, int host_threads)
+              std::unique_ptr<LoadRing> ring, std::unique_ptr<HostTier> host, int host_threads)
       : device_(std::move(device)),
         kernels_(std::move(kernels)),
         ring_(std::move(ring)),
-        loading_{*device_, *kernels_, *ring_},
+        host_(std::move(host)),
+        loading_{*device_, *kernels_, *ring_, *host_},
         weights_(loading_),
         ops_(*device_, *kernels_, weights_, host_threads) {}
   // A load that was given up may be under way; no step is, for whoever had its Buffers is gone.
@@ -54,6 +55,15 @@ class CudaBackend final : public Backend {
                      CudaVariantWeights::make(loading_, weights_, content));
     return std::unique_ptr<VariantWeights>(std::move(made));
   }
+  Result<size_t> reserve_host(size_t bytes) override { return host_->reserve(bytes); }
+  Result<std::unique_ptr<VariantWeights>> restore(const VariantImage& image,
+                                                  const std::atomic<bool>& cancelled) override {
+    ASSIGN_OR_RETURN(
+        std::unique_ptr<CudaVariantWeights> made,
+        CudaVariantWeights::restore(loading_, weights_, static_cast<const CudaVariantImage&>(image),
+                                    cancelled));
+    return std::unique_ptr<VariantWeights>(std::move(made));
+  }
   Result<size_t> variant_bytes(const VariantContent& content) const override {
     ASSIGN_OR_RETURN(const CudaVariantPlan plan, plan_cuda_variant(weights_, content));
     return plan.bytes;
@@ -63,8 +73,7 @@ class CudaBackend final : public Backend {
     if (bytes == 0) return Buffer();
     RETURN_IF_ERROR(device_->use());
     void* data = nullptr;
-    RETURN_IF_ERROR(CUDA_STATUS(*device_, cudaMalloc(&data, bytes),
-                                fmt::format("taking {} bytes of the GPU's memory", bytes)));
+    RETURN_IF_ERROR(device_->allocate(&data, bytes, "keys, values and activations"));
     Buffer made(data, bytes, DeviceKind::kCuda, free_device);
     RETURN_IF_ERROR(CUDA_STATUS(*device_, cudaMemsetAsync(data, 0, bytes, device_->load()),
                                 fmt::format("clearing {} bytes of the GPU's memory", bytes)));
@@ -96,29 +105,39 @@ class CudaBackend final : public Backend {
   const std::unique_ptr<CudaDevice> device_;
   const std::unique_ptr<CudaKernels> kernels_;
   const std::unique_ptr<LoadRing> ring_;
+  const std::unique_ptr<HostTier> host_;
   const CudaLoading loading_;
   CudaWeights weights_;
   CudaOps ops_;
 };
 
-}  // namespace
-
-Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaBackendOptions& options) {
-  ASSIGN_OR_RETURN(std::unique_ptr<CudaDevice> device, CudaDevice::open(options.device));
+// pool: the process's, where ranks share the work.
+Result<std::unique_ptr<Backend>> make_backend(const CudaBackendOptions& options,
+                                              std::shared_ptr<HostPool> pool) {
+  ASSIGN_OR_RETURN(std::unique_ptr<CudaDevice> device,
+                   CudaDevice::open(options.device, options.patience));
   ASSIGN_OR_RETURN(std::unique_ptr<CudaKernels> kernels, CudaKernels::load(*device));
   ASSIGN_OR_RETURN(std::unique_ptr<LoadRing> ring, LoadRing::make(*device));
+  ASSIGN_OR_RETURN(std::unique_ptr<HostTier> host, HostTier::make(*device, std::move(pool)));
   const int threads = options.host_threads > 0 ? options.host_threads
                                                : std::min(kMostHostThreads, WorkerTeam::cores());
   return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(
-      std::move(device), std::move(kernels), std::move(ring), threads));
+      std::move(device), std::move(kernels), std::move(ring), std::move(host), threads));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaBackendOptions& options) {
+  return make_backend(options, std::make_shared<HostPool>());
 }
 
 Result<CudaRanks> make_cuda_ranks(int ranks, Duration bound, CommunicatorChoice choice) {
   CudaRanks made;
   std::vector<CudaOps*> ops;
+  const auto pool = std::make_shared<HostPool>();
   for (int rank = 0; rank < ranks; ++rank) {
     // Sampling is the first one's.
-    Result<std::unique_ptr<Backend>> backend = make_cuda_backend({rank, rank == 0 ? 0 : 1});
+    Result<std::unique_ptr<Backend>> backend = make_backend({rank, rank == 0 ? 0 : 1, bound}, pool);
     if (!backend.ok()) return backend.status().in(fmt::format("rank {} of {}", rank, ranks));
     made.backends.push_back(std::move(*backend));
     ops.push_back(&static_cast<CudaOps&>(made.backends.back()->ops()));

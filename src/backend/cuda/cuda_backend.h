@@ -15,6 +15,8 @@ namespace deltad {
 struct CudaBackendOptions {
   int device = 0;        // CUDA's number of it
   int host_threads = 0;  // for sampling; 0: one a core, at most four
+  // A GPU that keeps a load waiting for longer has failed.
+  Duration patience = std::chrono::seconds(60);
 };
 
 // kUnavailable if there is no such GPU or no driver, kUnimplemented if this program cannot use it.

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
+#include <thread>
 #include <vector>
 
 #include "base/log.h"
@@ -12,6 +14,9 @@ namespace {
 
 Mutex opened_mutex;
 std::vector<const CudaDevice*> opened GUARDED_BY(opened_mutex);  // of the process
+
+// A wait is that of a copy of a few megabytes, or of many of them.
+constexpr Duration kAwake = std::chrono::microseconds(50), kNap = std::chrono::microseconds(100);
 
 // After these every call of the process fails.
 bool is_sticky(cudaError_t error) {
@@ -61,8 +66,8 @@ std::string cuda_reason(cudaError_t error) {
                      cuda_version(driver), cuda_version(CUDART_VERSION));
 }
 
-Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int ordinal) {
-  std::unique_ptr<CudaDevice> device(new CudaDevice());
+Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int ordinal, Duration bound) {
+  std::unique_ptr<CudaDevice> device(new CudaDevice(bound));
   RETURN_IF_ERROR(device->start(ordinal));
   MutexLock lock(opened_mutex);
   opened.push_back(device.get());
@@ -83,6 +88,12 @@ Status CudaDevice::start(int ordinal) {
   major_ = properties.major;
   minor_ = properties.minor;
   multiprocessors_ = properties.multiProcessorCount;
+  RETURN_IF_ERROR(CUDA_STATUS(*this, cudaDeviceGetDefaultMemPool(&pool_, ordinal),
+                              "looking for the GPU's pool of memory"));
+  uint64_t all = std::numeric_limits<uint64_t>::max();
+  RETURN_IF_ERROR(CUDA_STATUS(*this,
+                              cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &all),
+                              "setting up the GPU's pool of memory"));
   int least = 0, greatest = 0;
   RETURN_IF_ERROR(CUDA_STATUS(*this, cudaDeviceGetStreamPriorityRange(&least, &greatest),
                               "asking for the priorities of streams"));
@@ -127,6 +138,13 @@ Status CudaDevice::use() {
   return CUDA_STATUS(*this, cudaSetDevice(ordinal_), fmt::format("choosing GPU {}", ordinal_));
 }
 
+Result<CudaEvent> CudaEvent::make(CudaDevice& device) {
+  CudaEvent made;
+  RETURN_IF_ERROR(CUDA_STATUS(
+      device, cudaEventCreateWithFlags(&made.event_, cudaEventDisableTiming), "making an event"));
+  return made;
+}
+
 Status CudaDevice::reach(const CudaDevice& other) {
   int can = 0;
   RETURN_IF_ERROR(CUDA_STATUS(*this, cudaDeviceCanAccessPeer(&can, ordinal_, other.ordinal_),
@@ -145,14 +163,30 @@ Status CudaDevice::check(cudaError_t error, std::string_view call, std::string_v
   const std::string_view name = call.substr(0, call.find('('));
   Status status(code_of(error), fmt::format("{}: {} ({}), while {}", name, cuda_reason(error),
                                             cudaGetErrorName(error), purpose));
-  if (is_sticky(error)) {
-    MutexLock lock(mutex_);
-    if (health_.ok()) {
-      health_ = status.in(fmt::format("GPU {} has failed", ordinal_));
-      log_error("{}", health_.message());
-    }
-  }
+  if (is_sticky(error)) fail(status);
   return status;
+}
+
+void CudaDevice::fail(const Status& why) {
+  MutexLock lock(mutex_);
+  if (!health_.ok()) return;
+  health_ = why.in(fmt::format("GPU {} has failed", ordinal_));
+  log_error("{}", health_.message());
+}
+
+Status CudaDevice::Pause::once(const char* purpose) {
+  const Duration waited = Clock::real().now() - began_;
+  if (waited > device_.bound_) {
+    device_.fail(
+        unavailable(fmt::format("it did not get to the end of its work for {:g} s, while {}",
+                                seconds(device_.bound_), purpose)));
+  }
+  RETURN_IF_ERROR(device_.health());  // of another wait, too
+  if (waited < kAwake)
+    std::this_thread::yield();
+  else
+    std::this_thread::sleep_for(kNap);
+  return {};
 }
 
 Status CudaDevice::health() const {
@@ -163,7 +197,19 @@ Status CudaDevice::health() const {
 int64_t CudaDevice::free_bytes() {
   size_t left = 0, all = 0;
   if (!use().ok() || cudaMemGetInfo(&left, &all) != cudaSuccess) return 0;
-  return static_cast<int64_t>(left);
+  uint64_t reserved = 0, used = 0;
+  if (cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemCurrent, &reserved) != cudaSuccess ||
+      cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrUsedMemCurrent, &used) != cudaSuccess)
+    return static_cast<int64_t>(left);
+  return static_cast<int64_t>(left + (reserved - std::min(reserved, used)));
+}
+
+cudaError_t CudaDevice::trim() { return cudaMemPoolTrimTo(pool_, 0); }
+
+Status CudaDevice::allocate(void** data, size_t bytes, const char* purpose) {
+  cudaError_t error = cudaMalloc(data, bytes);
+  if (error == cudaErrorMemoryAllocation && trim() == cudaSuccess) error = cudaMalloc(data, bytes);
+  return check(error, "cudaMalloc", fmt::format("taking {} bytes for {}", bytes, purpose));
 }
 
 Status CudaDevice::step_ended() {

@@ -68,7 +68,8 @@ Status CudaKernels::load_images() {
     const cudaError_t error =
         cudaLibraryLoadData(&library, image.data, nullptr, nullptr, 0, nullptr, nullptr, 0);
     // Kernels for another architecture; find() says if one of them is missed.
-    if (error == cudaErrorNoKernelImageForDevice) continue;
+    if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction)
+      continue;
     RETURN_IF_ERROR(
         CUDA_STATUS(device_, error,
                     fmt::format("loading the kernels of {} for {} (compute capability {}.{})",
@@ -81,14 +82,23 @@ Status CudaKernels::load_images() {
 Status CudaKernels::find(const char* name, uint32_t shared_bytes) {
   cudaKernel_t kernel = nullptr;
   for (cudaLibrary_t library : libraries_) {
-    const cudaError_t error = cudaLibraryGetKernel(&kernel, library, name);
+    cudaError_t error = cudaLibraryGetKernel(&kernel, library, name);
+    // Which loads it: later that would hold up a step.
+    cudaFuncAttributes attributes;
+    if (error == cudaSuccess)
+      error = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel));
     if (error == cudaSuccess) break;
     kernel = nullptr;
-    if (error == cudaErrorSymbolNotFound) continue;
+    // Images are opened late: that one is for other architectures alone may show only here.
+    if (error == cudaErrorSymbolNotFound || error == cudaErrorNoKernelImageForDevice ||
+        error == cudaErrorInvalidDeviceFunction)
+      continue;
     return device_.check(error, "cudaLibraryGetKernel", fmt::format("looking for {}", name));
   }
   if (kernel == nullptr)
-    return unimplemented(fmt::format("this program has no kernel {} for {}", name, device_.name()));
+    return unimplemented(
+        fmt::format("this program has no kernel {} for {} (compute capability {}.{})", name,
+                    device_.name(), device_.major(), device_.minor()));
   if (shared_bytes > kSharedWithoutAsking)
     RETURN_IF_ERROR(CUDA_STATUS(device_,
                                 cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),

@@ -72,24 +72,17 @@ Status measure_ranges(const CudaLoading& loading, std::span<CudaMatrix* const> m
   constexpr char kPurpose[] = "counts of weights' exponents";
   ASSIGN_OR_RETURN(const DeviceMemory counts,
                    DeviceMemory::make(device, device.load(), most, kPurpose));
-  ASSIGN_OR_RETURN(const PinnedMemory pinned, PinnedMemory::make(device, most, kPurpose));
+  std::vector<cuda::ExponentCounts> counted;
   for (CudaMatrix* m : matrices) {
     const auto tiles = static_cast<size_t>(m->outputs() / 16);
     const cuda::WeightRangeParams params = {m->storage, counts.as<uint32_t>(), m->outputs(),
                                             static_cast<int32_t>(m->columns)};
     RETURN_IF_ERROR(loading.kernels.launch(device.load(), cuda::kWeightRangeKernel,
                                            cuda::weight_range_launch(params), params));
-    Status copied = CUDA_STATUS(
-        device,
-        cudaMemcpyAsync(pinned.data(), counts.data(), tiles * sizeof(cuda::ExponentCounts),
-                        cudaMemcpyDeviceToHost, device.load()),
-        "copying counts of weights' exponents to the host");
-    // Also when the copy failed: what is pinned goes with this call.
-    const Status waited = loading.ring.wait();
-    if (!waited.ok()) (void)cudaStreamSynchronize(device.load());
-    if (copied.ok()) copied = waited;
-    RETURN_IF_ERROR(copied);
-    const std::span all(static_cast<const cuda::ExponentCounts*>(pinned.data()), tiles);
+    counted.resize(tiles);
+    RETURN_IF_ERROR(
+        loading.ring.fetch(counted.data(), counts.data(), tiles * sizeof(cuda::ExponentCounts)));
+    const std::span<const cuda::ExponentCounts> all(counted);
     m->range = cuda::weight_range(all);
     auto exponents = std::make_shared<CudaExponents>();
     for (const cuda::ExponentCounts& of : all) exponents->add(of);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backend/cuda/cuda_kernels.h"
+#include "backend/cuda/host_tier.h"
 #include "backend/cuda/load_ring.h"
 #include "backend/weights.h"
 #include "kernels/cuda/linear_prefill_range.h"
@@ -63,11 +64,12 @@ size_t storage_bytes(const CudaMatrix& matrix, WeightKind kind);
 // Where a part's rows from `first` on (a multiple of 16) go.
 cuda::TileRows tiles_from(const WeightSpec& spec, int part, int64_t first);
 
-// How the loaders write to the device.
+// How the loaders write to the device, and where to variants leave it.
 struct CudaLoading {
   CudaDevice& device;
   const CudaKernels& kernels;
   LoadRing& ring;
+  HostTier& host;
 };
 // values bf16 [count, d_in]: rows [first, first+count) of a part, which check_rows_of allows.
 Status put_values(const CudaLoading& loading, const CudaMatrix& to, const WeightSpec& spec,

@@ -8,8 +8,11 @@ Result<DeviceMemory> DeviceMemory::make(CudaDevice& device, cudaStream_t stream,
                                         const char* purpose) {
   DeviceMemory made;
   if (bytes == 0) return made;
-  RETURN_IF_ERROR(CUDA_STATUS(device, cudaMallocAsync(&made.data_, bytes, stream),
-                              fmt::format("taking {} bytes for {}", bytes, purpose)));
+  cudaError_t taken = cudaMallocAsync(&made.data_, bytes, stream);
+  if (taken == cudaErrorMemoryAllocation && device.trim() == cudaSuccess)
+    taken = cudaMallocAsync(&made.data_, bytes, stream);
+  RETURN_IF_ERROR(device.check(taken, "cudaMallocAsync",
+                               fmt::format("taking {} bytes for {}", bytes, purpose)));
   made.bytes_ = bytes;
   made.stream_ = stream;
   RETURN_IF_ERROR(CUDA_STATUS(device, cudaMemsetAsync(made.data_, 0, bytes, stream),
@@ -33,7 +36,7 @@ void DeviceMemory::reset() {
 
 Result<PinnedMemory> PinnedMemory::make(CudaDevice& device, size_t bytes, const char* purpose) {
   PinnedMemory made;
-  RETURN_IF_ERROR(CUDA_STATUS(device, cudaHostAlloc(&made.data_, bytes, cudaHostAllocDefault),
+  RETURN_IF_ERROR(CUDA_STATUS(device, cudaHostAlloc(&made.data_, bytes, cudaHostAllocPortable),
                               fmt::format("taking {} pinned bytes for {}", bytes, purpose)));
   made.bytes_ = bytes;
   return made;

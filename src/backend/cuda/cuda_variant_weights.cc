@@ -25,11 +25,16 @@ Result<std::unique_ptr<CudaVariantWeights>> CudaVariantWeights::make(
     const CudaLoading& loading, const CudaWeights& base, const VariantContent& content) {
   std::unique_ptr<CudaVariantWeights> made(new CudaVariantWeights(loading, base));
   ASSIGN_OR_RETURN(made->plan_, plan_cuda_variant(base, content));
-  RETURN_IF_ERROR(loading.device.use());
-  ASSIGN_OR_RETURN(made->memory_, DeviceMemory::make(loading.device, loading.device.load(),
-                                                     made->plan_.bytes, "a variant"));
+  RETURN_IF_ERROR(made->take_memory());
   RETURN_IF_ERROR(made->place());
   return made;
+}
+
+Status CudaVariantWeights::take_memory() {
+  RETURN_IF_ERROR(loading_.device.use());
+  ASSIGN_OR_RETURN(memory_, DeviceMemory::make(loading_.device, loading_.device.load(), plan_.bytes,
+                                               "a variant"));
+  return {};
 }
 
 CudaVariantWeights::~CudaVariantWeights() {
@@ -261,10 +266,27 @@ Result<std::vector<uint8_t>> CudaVariantWeights::apart(WeightId weight) const {
                              parts, alpha);
 }
 
-Status CudaVariantWeights::finish() {
+Status CudaVariantWeights::finish(const std::atomic<bool>* cancelled) {
   RETURN_IF_ERROR(copy_aliases());
   RETURN_IF_ERROR(measure_dense());
   std::vector<uint8_t> apart_of(base_.apart_entries(), 0);
+  for (size_t id = 0; id < plan_.weights.size(); ++id) {
+    const auto weight = static_cast<WeightId>(id);
+    if (levels(weight) == 0) continue;
+    if (cancelled != nullptr && *cancelled)
+      return deltad::cancelled("nobody waits for it any more");
+    ASSIGN_OR_RETURN(const std::vector<uint8_t> entries, apart(weight));
+    std::copy(entries.begin(), entries.end(),
+              apart_of.begin() + static_cast<std::ptrdiff_t>(base_.apart_at(weight)));
+  }
+  alphas_.clear();
+  RETURN_IF_ERROR(
+      loading_.ring.copy(memory_.at<void>(plan_.apart_entries), apart_of.data(), apart_of.size()));
+  return put_entries();
+}
+
+// What the kernels' tables will say of it: addresses. Returns when all of it is on the device.
+Status CudaVariantWeights::put_entries() {
   std::vector<cuda::SignSlot> signs(plan_.weights.size());
   std::vector<cuda::DenseSlot> dense(plan_.weights.size());
   std::vector<const void*> tables(plan_.weights.size());
@@ -273,12 +295,6 @@ Status CudaVariantWeights::finish() {
     for (size_t l = 0; l < static_cast<size_t>(place.content.levels); ++l) {
       signs[id].signs[l] = memory_.at<void>(place.signs[l]);
       signs[id].alpha[l] = memory_.at<float>(place.alpha[l]);
-    }
-    if (place.content.levels > 0) {
-      const auto weight = static_cast<WeightId>(id);
-      ASSIGN_OR_RETURN(const std::vector<uint8_t> entries, apart(weight));
-      std::copy(entries.begin(), entries.end(),
-                apart_of.begin() + static_cast<std::ptrdiff_t>(base_.apart_at(weight)));
     }
     tables[id] = dense_[id].storage;
     dense[id] = {dense_[id].storage, dense_[id].outputs()};
@@ -292,10 +308,51 @@ Status CudaVariantWeights::finish() {
                             tables.size() * sizeof(void*)));
   RETURN_IF_ERROR(ring.copy(memory_.at<void>(plan_.low_rank_entries), low_ranks_.data(),
                             low_ranks_.size() * sizeof(cuda::LowRankSlot)));
-  alphas_.clear();
-  RETURN_IF_ERROR(
-      ring.copy(memory_.at<void>(plan_.apart_entries), apart_of.data(), apart_of.size()));
   return ring.wait();
+}
+
+Result<std::unique_ptr<VariantImage>> CudaVariantWeights::copy_to_host() const {
+  auto image = std::make_unique<CudaVariantImage>();
+  ASSIGN_OR_RETURN(image->memory, loading_.host.copy_out(memory_));
+  image->plan = plan_;
+  image->at = memory_.as<std::byte>();
+  image->dense = dense_;
+  image->low_ranks = low_ranks_;
+  return std::unique_ptr<VariantImage>(std::move(image));
+}
+
+Result<std::unique_ptr<CudaVariantWeights>> CudaVariantWeights::restore(
+    const CudaLoading& loading, const CudaWeights& base, const CudaVariantImage& image,
+    const std::atomic<bool>& cancelled) {
+  std::unique_ptr<CudaVariantWeights> made(new CudaVariantWeights(loading, base));
+  made->plan_ = image.plan;
+  RETURN_IF_ERROR(made->take_memory());
+  const Status filled = made->fill_from(image, cancelled);
+  // The image may go when this returns.
+  if (!filled.ok()) (void)loading.ring.wait();
+  RETURN_IF_ERROR(filled);
+  return made;
+}
+
+Status CudaVariantWeights::fill_from(const CudaVariantImage& image,
+                                     const std::atomic<bool>& cancelled) {
+  RETURN_IF_ERROR(loading_.host.copy_back(memory_, image.memory, cancelled));
+  const auto moved = [&](const auto* was) {
+    const auto* at = reinterpret_cast<const std::byte*>(was);
+    return memory_.at<std::remove_cvref_t<decltype(*was)>>(static_cast<size_t>(at - image.at));
+  };
+  dense_ = image.dense;
+  for (CudaMatrix& dense : dense_)
+    if (dense.storage != nullptr)
+      dense.storage = moved(static_cast<const std::byte*>(dense.storage));
+  low_ranks_ = image.low_ranks;
+  for (cuda::LowRankSlot& slot : low_ranks_) {
+    if (slot.ranks == 0) continue;
+    slot.scale = moved(slot.scale);
+    slot.a = moved(slot.a);
+    slot.b = moved(slot.b);
+  }
+  return put_entries();
 }
 
 }  // namespace deltad

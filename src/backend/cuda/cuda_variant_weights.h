@@ -1,14 +1,16 @@
 // CudaVariantWeights: what one variant has beside the base, on the device, in one piece of memory.
 // Filled by loader threads through the LoadRing and finished; then constant. Freed in the order of
-// the load stream, after the steps that used it: no step waits for it.
+// the load stream, after the steps that used it: no step waits for it. One that was finished can be
+// copied to the host, and made again from that copy without reading or repacking anything.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "backend/cuda/cuda_variant_plan.h"
+#include "backend/cuda/cuda_variant_image.h"
 #include "base/mutex.h"
 
 namespace deltad {
@@ -18,6 +20,11 @@ class CudaVariantWeights final : public VariantWeights {
   static Result<std::unique_ptr<CudaVariantWeights>> make(const CudaLoading& loading,
                                                           const CudaWeights& base,
                                                           const VariantContent& content);
+  // Of a variant that was copied to the host. cancelled: polled. Afterwards `image` is not in use.
+  static Result<std::unique_ptr<CudaVariantWeights>> restore(const CudaLoading& loading,
+                                                             const CudaWeights& base,
+                                                             const CudaVariantImage& image,
+                                                             const std::atomic<bool>& cancelled);
   ~CudaVariantWeights() override;
 
   Status put_sign_rows(WeightId weight, int part, int level, int64_t first, int64_t count,
@@ -28,7 +35,8 @@ class CudaVariantWeights final : public VariantWeights {
   Status put_low_rank(WeightId weight, int part, float scale, const float* a,
                       const float* b) override;
   void alias_weight(WeightId to, WeightId from) override;
-  Status finish() override;
+  Status finish(const std::atomic<bool>* cancelled = nullptr) override;
+  Result<std::unique_ptr<VariantImage>> copy_to_host() const override;
   size_t bytes() const override { return memory_.bytes(); }
   int64_t dense_rows(WeightId weight) const override { return dense(weight).rows; }
 
@@ -63,7 +71,10 @@ class CudaVariantWeights final : public VariantWeights {
   const CudaVariantPlace& at(WeightId weight) const {
     return plan_.weights[static_cast<size_t>(weight)];
   }
+  Status take_memory();
   Status place();
+  Status fill_from(const CudaVariantImage& image, const std::atomic<bool>& cancelled);
+  Status put_entries();
   Status check_level(WeightId weight, int part, int level) const;
   Status copy_aliases();
   Status measure_dense();

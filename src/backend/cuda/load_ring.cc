@@ -18,19 +18,11 @@ Result<std::unique_ptr<LoadRing>> LoadRing::make(CudaDevice& device) {
                                                       "the staging of loads"));
   MutexLock lock(ring->mutex_);
   for (size_t i = 0; i < kPieces; ++i) {
-    cudaEvent_t event = nullptr;
-    // Loaders wait asleep: they would take the cores of those that read and unpack.
-    RETURN_IF_ERROR(CUDA_STATUS(
-        device, cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
-        "making an event of the staging of loads"));
-    ring->passed_.push_back(event);
+    ASSIGN_OR_RETURN(CudaEvent event, CudaEvent::make(device));
+    ring->passed_.push_back(std::move(event));
     ring->free_.push_back(i);
   }
   return ring;
-}
-
-LoadRing::~LoadRing() {
-  for (cudaEvent_t event : passed_) cudaEventDestroy(event);
 }
 
 // The piece that was given back first.
@@ -42,8 +34,9 @@ Result<size_t> LoadRing::take() {
     piece = free_.front();
     free_.pop_front();
   }
-  const Status status = CUDA_STATUS(device_, cudaEventSynchronize(passed_[piece]),
-                                    "waiting for a piece of the staging of loads");
+  const Status status =
+      device_.await([&] { return cudaEventQuery(passed_[piece].get()); }, "cudaEventQuery",
+                    "waiting for a piece of the staging of loads");
   if (!status.ok()) {
     give_back(piece);
     return status;
@@ -57,20 +50,27 @@ void LoadRing::give_back(size_t piece) {
   freed_.notify_one();
 }
 
+// Its last work is what was ordered last.
+Status LoadRing::mark(size_t piece) {
+  const Status marked = CUDA_STATUS(device_, cudaEventRecord(passed_[piece].get(), device_.load()),
+                                    "marking a piece of the staging of loads");
+  // Without its event nobody could tell when the piece is free.
+  if (!marked.ok())
+    (void)device_.await([&] { return cudaStreamQuery(device_.load()); }, "cudaStreamQuery",
+                        "waiting for a load");
+  return marked;
+}
+
 Status LoadRing::pass(const std::function<void(void* pinned)>& fill,
                       const std::function<Status(const Copy&)>& order) {
   RETURN_IF_ERROR(device_.use());
   ASSIGN_OR_RETURN(const size_t piece, take());
-  char* pinned = static_cast<char*>(pinned_.data()) + piece * kPieceBytes;
-  fill(pinned);
+  fill(pinned(piece));
   Status status;
   {
     MutexLock lock(order_);
-    status = order({pinned, staging_.at<void>(piece * kPieceBytes), device_.load()});
-    const Status marked = CUDA_STATUS(device_, cudaEventRecord(passed_[piece], device_.load()),
-                                      "marking a piece of the staging of loads");
-    // Without its event nobody could tell when the piece is free.
-    if (!marked.ok()) (void)cudaStreamSynchronize(device_.load());
+    status = order({pinned(piece), staging_.at<void>(piece * kPieceBytes), device_.load()});
+    const Status marked = mark(piece);
     if (status.ok()) status = marked;
   }
   give_back(piece);
@@ -92,9 +92,38 @@ Status LoadRing::copy(void* to, const void* from, size_t bytes) {
   return {};
 }
 
-Status LoadRing::wait() {
+Status LoadRing::fetch(void* to, const void* from, size_t bytes) {
   RETURN_IF_ERROR(device_.use());
-  return CUDA_STATUS(device_, cudaStreamSynchronize(device_.load()), "waiting for a load");
+  for (size_t at = 0; at < bytes; at += kPieceBytes) {
+    const size_t n = std::min(kPieceBytes, bytes - at);
+    ASSIGN_OR_RETURN(const size_t piece, take());
+    Status status;
+    {
+      MutexLock lock(order_);
+      status = CUDA_STATUS(device_,
+                           cudaMemcpyAsync(pinned(piece), static_cast<const char*>(from) + at, n,
+                                           cudaMemcpyDeviceToHost, device_.load()),
+                           "copying to the host");
+      const Status marked = mark(piece);
+      if (status.ok()) status = marked;
+    }
+    if (status.ok())
+      status = device_.await([&] { return cudaEventQuery(passed_[piece].get()); }, "cudaEventQuery",
+                             "waiting for a copy to the host");
+    if (status.ok()) std::memcpy(static_cast<char*>(to) + at, pinned(piece), n);
+    give_back(piece);
+    RETURN_IF_ERROR(status);
+  }
+  return {};
+}
+
+// Not for the stream itself: others' loads go on there.
+Status LoadRing::wait() {
+  constexpr char kPurpose[] = "waiting for a load";
+  RETURN_IF_ERROR(device_.use());
+  ASSIGN_OR_RETURN(const CudaEvent end, CudaEvent::make(device_));
+  RETURN_IF_ERROR(CUDA_STATUS(device_, cudaEventRecord(end.get(), device_.load()), kPurpose));
+  return device_.await([&] { return cudaEventQuery(end.get()); }, "cudaEventQuery", kPurpose);
 }
 
 }  // namespace deltad

@@ -46,6 +46,8 @@ Json variant_json(const VariantInfo& info) {
   json["idle_seconds"] = info.idle_seconds < 0 ? Json() : Json(milli(info.idle_seconds));
   json["loads"] = info.loads;
   json["load_seconds"] = info.loads == 0 ? Json() : Json(milli(info.load_seconds));
+  json["promotions"] = info.promotions;
+  json["promotion_seconds"] = info.promotions == 0 ? Json() : Json(milli(info.promotion_seconds));
   json["created"] = info.created;
   json["rate_limit"] = limit_json(info.limit);
   return json;

@@ -32,6 +32,57 @@ struct Weights {
   WeightRange range;
 };
 
+// The same alpha, [levels], for each of 16 outputs, and the sum over them.
+PrefillLoss loss_of(std::span<const DigitCount> digits, int32_t columns,
+                    const std::vector<float>& alpha) {
+  std::vector<PrefillTile> tile(alpha.size());
+  for (size_t l = 0; l < alpha.size(); ++l) tile[l].fill(alpha[l]);
+  PrefillLoss sum;
+  for (const PrefillLoss& loss : prefill_losses(digits, columns, tile)) sum += loss;
+  return sum;
+}
+
+// Of one output, as it is defined, in the same order.
+PrefillLoss defined_loss(std::span<const DigitCount> digits, int32_t columns,
+                         const std::vector<float>& alpha) {
+  PrefillLoss loss;
+  const size_t choices = size_t{1} << (alpha.size() - 1);
+  const double share = 1.0 / static_cast<double>(choices);
+  for (size_t choice = 0; choice < choices; ++choice) {
+    double delta = double{alpha[0]};
+    for (size_t l = 1; l < alpha.size(); ++l)
+      delta += (choice >> (l - 1) & 1) != 0 ? -double{alpha[l]} : double{alpha[l]};
+    loss.all += share * columns * delta * delta;
+    for (const DigitCount& d : digits) {
+      const double lost = delta - std::nearbyint(delta / d.digit) * d.digit;
+      loss.lost += share * d.weights * lost * lost;
+    }
+  }
+  return loss;
+}
+
+TEST(PrefillLoss, OfSixteenOutputsIsThatOfEachToTheBit) {
+  const Weights all(1);
+  const auto digits = prefill_digits(all.counts[0], 16, all.range);
+  EXPECT_GT(digits.size(), 8u);
+  std::mt19937 random(5);
+  std::lognormal_distribution<float> alpha(std::log(1e-4f), 3);
+  for (size_t levels = 1; levels <= 4; ++levels) {
+    std::vector<PrefillTile> tile(levels);
+    for (PrefillTile& level : tile)
+      for (double& a : level) a = alpha(random);
+    tile[0][3] = 1.5 * digits[4].digit;  // half-way: to the even one
+    const auto losses = prefill_losses(digits, kColumns, tile);
+    for (size_t o = 0; o < losses.size(); ++o) {
+      std::vector<float> own;
+      for (const PrefillTile& level : tile) own.push_back(static_cast<float>(level[o]));
+      const PrefillLoss expected = defined_loss(digits, kColumns, own);
+      EXPECT_EQ(losses[o].lost, expected.lost) << levels << " levels, output " << o;
+      EXPECT_EQ(losses[o].all, expected.all);
+    }
+  }
+}
+
 TEST(PrefillLoss, IsWhatFp16Loses) {
   const Weights all(1);
   std::mt19937 random(4);
@@ -47,8 +98,7 @@ TEST(PrefillLoss, IsWhatFp16Loses) {
       lost += (sum - w - delta) * (sum - w - delta);
       size += delta * delta;
     }
-    PrefillLoss loss;
-    for (int32_t o = 0; o < 16; ++o) loss += prefill_loss(digits, kColumns, alpha);
+    const PrefillLoss loss = loss_of(digits, kColumns, alpha);
     // Not foreseen: that a sum may cross into the next binade.
     EXPECT_NEAR(loss.share(), std::sqrt(lost / size), 0.03 * std::sqrt(lost / size)) << alpha[0];
   }
@@ -56,9 +106,8 @@ TEST(PrefillLoss, IsWhatFp16Loses) {
 
 TEST(PrefillLoss, OfNoDeltaOrOfWeightsThatAreZeroIsNothing) {
   const Weights all(1);
-  const float none[] = {0}, small[] = {1e-6f};
-  EXPECT_EQ(prefill_loss(prefill_digits(all.counts[0], 16, all.range), 64, none).share(), 0);
-  EXPECT_EQ(prefill_loss(prefill_digits({}, 16, all.range), 64, small).share(), 0);
+  EXPECT_EQ(loss_of(prefill_digits(all.counts[0], 16, all.range), 64, {0}).share(), 0);
+  EXPECT_EQ(loss_of(prefill_digits({}, 16, all.range), 64, {1e-6f}).share(), 0);
 }
 
 TEST(PrefillApart, IsDecidedForEachPart) {

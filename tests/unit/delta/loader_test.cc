@@ -83,7 +83,7 @@ class NotingWeights : public VariantWeights {
     }
     return {};
   }
-  Status finish() override {
+  Status finish(const std::atomic<bool>*) override {
     ++notes_->finished;
     return {};
   }

@@ -38,7 +38,7 @@ device: cuda
 cpu: {threads: 2, pin: false, isa: avx2}
 variant_watch: {folder: incoming, settle_seconds: 0.25}
 variant_loading: {threads: 3, retry_seconds: 0.5, bytes_per_second: 200MiB}
-variant_cache: {memory: 64MiB, half_life_seconds: 30, age_bound_seconds: 2.5}
+variant_cache: {memory: 64MiB, host_memory: 96MiB, half_life_seconds: 30, age_bound_seconds: 2.5}
 queue: {max_requests: 7, max_requests_per_variant: 3}
 adapter_pool: {folder: pool, budget: 3MiB, policy: kmerge, merge_by: opcm, keep_share: 0.7, store_below: 0.25,
                max_dropped_energy: 0.2, opcm_share: 0.6, scoring_concurrency: 2, scoring_max_tokens: 32}
@@ -75,6 +75,7 @@ adapter_pool: {folder: pool, budget: 3MiB, policy: kmerge, merge_by: opcm, keep_
   EXPECT_EQ(config.admin_api_keys, std::vector<std::string>{"admin-secret"});
   EXPECT_EQ(config.engine.kv_bytes, 512 << 10);
   EXPECT_EQ(config.engine.kv_host_bytes, 2 << 20);
+  EXPECT_EQ(config.router.host_bytes, 96 << 20);
   EXPECT_EQ(config.engine.max_context, 100);
   EXPECT_EQ(config.engine.max_step_rows, 64);
   EXPECT_EQ(config.engine.max_running, 5);

@@ -16,7 +16,7 @@ class FakeVariantWeights final : public VariantWeights {
   Status put_dense_rows(WeightId, int, int64_t, int64_t, const uint16_t*) override { return {}; }
   Status put_low_rank(WeightId, int, float, const float*, const float*) override { return {}; }
   void alias_weight(WeightId, WeightId) override {}
-  Status finish() override { return {}; }
+  Status finish(const std::atomic<bool>*) override { return {}; }
   size_t bytes() const override { return 0; }
   int64_t dense_rows(WeightId) const override { return 0; }
 

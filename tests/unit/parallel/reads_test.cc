@@ -1,10 +1,6 @@
 // Who reads what of the files when several ranks load: every byte of the tensors once, each rank a
-// part of equal size in one piece. Counted where the program asks the system for bytes: this file's
-// pread stands before the C library's.
+// part of equal size in one piece.
 #include <gtest/gtest.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -12,86 +8,30 @@
 #include <numeric>
 #include <vector>
 
-#include "base/mutex.h"
 #include "io/read_shares.h"
+#include "tests/support/counted_reads.h"
 #include "tests/support/random_model.h"
 #include "tests/unit/parallel/stepper.h"
-
-namespace {
-
-struct Read {
-  pid_t thread;
-  ino_t file;
-  int64_t begin, end;
-};
-deltad::Mutex mutex;
-std::vector<Read> reads GUARDED_BY(mutex);
-bool counting GUARDED_BY(mutex) = false;
-
-}  // namespace
-
-extern "C" ssize_t pread(int fd, void* to, size_t bytes, off_t offset) {
-  const ssize_t got = syscall(SYS_pread64, fd, to, bytes, offset);
-  deltad::MutexLock lock(mutex);
-  struct stat status {};
-  if (counting && got > 0 && fstat(fd, &status) == 0)
-    reads.push_back({static_cast<pid_t>(syscall(SYS_gettid)), status.st_ino, offset, offset + got});
-  return got;
-}
 
 namespace deltad {
 namespace {
 
+using testing::count_reads;
+using testing::CountedRead;
+using testing::kDiskBlock;
+
 constexpr int kRanks = 4;
-
-// A variant file is read in blocks of the disk, so that where two reads meet they may share one.
-constexpr int64_t kDiskBlock = 4096;
-
-// What was read of one file from `begin` on, where the tensors are, in the file's order.
-std::vector<Read> reads_of(const std::string& path, int64_t begin) {
-  struct stat status {};
-  EXPECT_EQ(stat(path.c_str(), &status), 0);
-  std::vector<Read> out;
-  MutexLock lock(mutex);
-  for (const Read& read : reads)
-    if (read.file == status.st_ino && read.end > begin)
-      out.push_back({read.thread, read.file, std::max(read.begin, begin), read.end});
-  std::sort(out.begin(), out.end(), [](const Read& x, const Read& y) {
-    return std::pair(x.begin, x.end) < std::pair(y.begin, y.end);
-  });
-  return out;
-}
-
-int64_t data_begin(const std::string& path) {
-  const auto file = SafetensorsFile::open(path);
-  EXPECT_TRUE(file.ok());
-  int64_t begin = INT64_MAX;
-  for (const auto& [name, entry] : file->tensors()) begin = std::min(begin, entry.offset);
-  return begin;
-}
-
-template <typename Load>
-void count_reads(const Load& load) {
-  {
-    MutexLock lock(mutex);
-    reads.clear();
-    counting = true;
-  }
-  load();
-  MutexLock lock(mutex);
-  counting = false;
-}
 
 // largest: bytes of a piece that is not divided.
 void expect_equal_shares(const std::string& path, int64_t largest) {
   SCOPED_TRACE(path);
-  const int64_t begin = data_begin(path);
+  const int64_t begin = testing::data_begin(path);
   const auto size = static_cast<int64_t>(std::filesystem::file_size(path));
-  const std::vector<Read> all = reads_of(path, begin);
+  const std::vector<CountedRead> all = testing::reads_of(path, begin);
   std::vector<pid_t> threads;  // in the order of their pieces
   std::map<pid_t, int64_t> bytes;
   int64_t at = begin;
-  for (const Read& read : all) {
+  for (const CountedRead& read : all) {
     EXPECT_LE(read.begin, at) << "a gap";
     EXPECT_LE(at - read.begin, kDiskBlock) << "read twice";
     if (threads.empty() || threads.back() != read.thread) threads.push_back(read.thread);

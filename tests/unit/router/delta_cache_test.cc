@@ -351,6 +351,86 @@ TEST(DeltaCacheTiers, GivenUpOnTheDeviceItStaysOnTheHost) {
   EXPECT_THAT(world.log, ElementsAre("free a", "promote b"));
 }
 
+// Two variants that do not fit on the device together; a lies on the host, b was used last.
+struct CopyOnTheHost : CacheWorld {
+  explicit CopyOnTheHost(const CacheOptions& options) : CacheWorld(options) {
+    a = add("a", 10);
+    b = add("b", 10);
+    serve(*this, a);
+    want(b);
+    demoted(a);
+    loaded(b);
+    release(b);
+    log.clear();
+  }
+  VariantId a, b;
+};
+
+TEST(DeltaCacheTiers, ACopyOfAnotherVersionThanTheDiskHasIsDropped) {
+  CopyOnTheHost world(options(10, 30));
+  world.set_budget(Tier::kDevice, 20);
+  world.want(world.a);
+  world.copy_outdated(world.a, 8);
+  // Measured anew only once the copy is gone, whose bytes count until then.
+  EXPECT_THAT(world.log, ElementsAre("promote a", "free host a", "load a"));
+  EXPECT_EQ(world.used(Tier::kHost), 0);
+  world.loaded(world.a);
+  EXPECT_TRUE(world.on_device(world.a));
+  EXPECT_EQ(world.items[world.a].in_flight, 1);
+  EXPECT_EQ(world.cache.info(world.a).bytes, 8);
+}
+
+TEST(DeltaCacheTiers, ACopyBackDoesNotQueueBehindLoads) {
+  CopyOnTheHost world(options(10, 30, 1));
+  world.set_budget(Tier::kDevice, 40);
+  const VariantId c = world.add("c", 10), d = world.add("d", 10);
+  world.want(c);
+  world.want(d);  // one load at once
+  world.want(world.a);
+  EXPECT_THAT(world.log, ElementsAre("load c", "promote a"));
+  world.loaded(world.a);
+  EXPECT_TRUE(world.on_device(world.a));
+  EXPECT_EQ(world.loading(), 1);
+  world.loaded(c);
+  EXPECT_THAT(world.log, ElementsAre("load c", "promote a", "load d"));
+}
+
+TEST(DeltaCacheTiers, NobodyWaitsAnyMoreForWhatIsOutdated) {
+  CopyOnTheHost world(options(10, 30));
+  world.set_budget(Tier::kDevice, 20);
+  world.want(world.a);
+  world.leave(world.a);
+  world.copy_outdated(world.a, 8);
+  EXPECT_THAT(world.log, ElementsAre("promote a", "cancel a", "free host a"));
+  EXPECT_EQ(world.where(world.a), Residency::kDisk);
+  EXPECT_TRUE(world.want(world.b));
+}
+
+TEST(DeltaCacheTiers, AHostThatLoadsDoNotReachWaitsForTheDevice) {
+  CacheOptions only_from_device = options(10, 30);
+  only_from_device.loads_to_host = false;
+  CacheWorld world(only_from_device);
+  const VariantId a = world.add("a", 10), b = world.add("b", 10);
+  world.want(a);
+  world.loaded(a);
+  world.want(b);  // no room while a is in use
+  EXPECT_THAT(world.log, ElementsAre("load a"));
+  world.release(a);
+  world.demoted(a);
+  EXPECT_THAT(world.log, ElementsAre("load a", "demote a", "free a", "load b"));
+}
+
+TEST(DeltaCacheTiers, ACopyThatFailsCostsNoMoreThanTheCopy) {
+  CacheWorld world(options(10, 30));
+  const VariantId a = world.add("a", 10), b = world.add("b", 10);
+  serve(world, a);
+  world.want(b);
+  world.demoted(a, false);
+  EXPECT_THAT(world.log, ElementsAre("load a", "demote a", "free a", "load b"));
+  EXPECT_EQ(world.where(a), Residency::kDisk);
+  EXPECT_EQ(world.used(Tier::kHost), 0);
+}
+
 TEST(DeltaCacheTiers, ARequestCallsBackWhatIsOnItsWayOut) {
   CacheWorld world(options(10, 30));
   const VariantId a = world.add("a", 10), b = world.add("b", 10);

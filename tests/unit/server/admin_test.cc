@@ -143,7 +143,8 @@ TEST(AdminJson, ShowsEveryField) {
             Json::parse(R"({"object":"variant","name":"a","path":"/v/a","member":null,
       "state":"failed","error":"no such file","retry_seconds":2.5,"digest":null,"bytes":0,
       "pinned":true,"in_flight":2,"waiting":1,"requests_per_second":0.123,"idle_seconds":null,
-      "loads":0,"load_seconds":null,"created":5,"rate_limit":null})"));
+      "loads":0,"load_seconds":null,"promotions":0,"promotion_seconds":null,"created":5,
+      "rate_limit":null})"));
   info.state = VariantState::kResident;
   info.error.clear();
   info.digest = "d1";
@@ -151,6 +152,8 @@ TEST(AdminJson, ShowsEveryField) {
   info.idle_seconds = 3;
   info.loads = 2;
   info.load_seconds = 0.5;
+  info.promotions = 3;
+  info.promotion_seconds = 0.0204;
   info.limit = {2.5, 0, 600};
   const Json json = variant_json(info);
   EXPECT_EQ(json["state"], "resident");
@@ -160,6 +163,8 @@ TEST(AdminJson, ShowsEveryField) {
   EXPECT_EQ(json["bytes"], 100);
   EXPECT_EQ(json["idle_seconds"], 3);
   EXPECT_EQ(json["load_seconds"], 0.5);
+  EXPECT_EQ(json["promotions"], 3);
+  EXPECT_EQ(json["promotion_seconds"], 0.02);
   EXPECT_EQ(json["rate_limit"],
             Json::parse(R"({"requests_per_second":2.5,"burst":3,"tokens_per_minute":600})"));
 }

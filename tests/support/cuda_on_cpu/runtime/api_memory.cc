@@ -5,12 +5,19 @@ using namespace deltad::emulated_gpu;
 
 namespace {
 
-cudaError_t allocate(Call& call, Gpu& gpu, void** out, size_t size) {
+cudaError_t allocate(Call& call, Gpu& gpu, void** out, size_t size, bool pooled) {
   if (out == nullptr) return cudaErrorInvalidValue;
   *out = nullptr;
   if (size == 0) return cudaSuccess;
-  *out = gpu.memory.allocate(current_device(), size, call.site());
+  *out = gpu.memory.allocate(current_device(), size, pooled, call.site());
   return *out == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+
+// Null if it is none.
+Memory::Pool* pool_of(Gpu& gpu, cudaMemPool_t pool) {
+  const auto number = reinterpret_cast<uintptr_t>(pool);
+  if (number == 0 || number > static_cast<uintptr_t>(gpu.options.devices)) return nullptr;
+  return &gpu.memory.pool(static_cast<int>(number) - 1);
 }
 
 cudaError_t allocate_pinned(Call& call, void** out, size_t size, bool mapped) {
@@ -29,7 +36,7 @@ cudaError_t cudaMalloc(void** devPtr, size_t size) {
   EMULATED_CALL(cudaMalloc);
   return call.make([&](Gpu& gpu) -> cudaError_t {
     if (const cudaError_t error = forbid_capture(call, gpu); error != cudaSuccess) return error;
-    return allocate(call, gpu, devPtr, size);
+    return allocate(call, gpu, devPtr, size, false);
   });
 }
 
@@ -50,7 +57,7 @@ cudaError_t cudaMallocAsync(void** devPtr, size_t size, cudaStream_t hStream) {
     const CUstream_st* stream = stream_of(call, gpu, hStream);
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
     if (stream->capture) return call.misuse(cudaErrorNotSupported, "in a captured stream");
-    return allocate(call, gpu, devPtr, size);
+    return allocate(call, gpu, devPtr, size, true);
   });
 }
 
@@ -68,6 +75,49 @@ cudaError_t cudaFreeAsync(void* devPtr, cudaStream_t hStream) {
       g.memory.left(devPtr, site, operation);
     };
     return hand_over(gpu, *stream, std::move(work));
+  });
+}
+
+// A pool's handle is its device's number and one.
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* memPool, int device) {
+  EMULATED_CALL(cudaDeviceGetDefaultMemPool);
+  return call.make([&](Gpu& gpu) -> cudaError_t {
+    if (memPool == nullptr) return cudaErrorInvalidValue;
+    if (device < 0 || device >= gpu.options.devices) return cudaErrorInvalidDevice;
+    *memPool = reinterpret_cast<cudaMemPool_t>(static_cast<uintptr_t>(device) + 1);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t memPool, enum cudaMemPoolAttr attr, void* value) {
+  EMULATED_CALL(cudaMemPoolSetAttribute);
+  return call.make([&](Gpu& gpu) -> cudaError_t {
+    Memory::Pool* pool = pool_of(gpu, memPool);
+    if (pool == nullptr || attr != cudaMemPoolAttrReleaseThreshold) return cudaErrorInvalidValue;
+    pool->threshold = *static_cast<uint64_t*>(value);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t memPool, enum cudaMemPoolAttr attr, void* value) {
+  EMULATED_CALL(cudaMemPoolGetAttribute);
+  return call.make([&](Gpu& gpu) -> cudaError_t {
+    const Memory::Pool* pool = pool_of(gpu, memPool);
+    if (pool == nullptr) return cudaErrorInvalidValue;
+    *static_cast<uint64_t*>(value) = attr == cudaMemPoolAttrReleaseThreshold     ? pool->threshold
+                                     : attr == cudaMemPoolAttrReservedMemCurrent ? pool->reserved
+                                                                                 : pool->used;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t memPool, size_t minBytesToKeep) {
+  EMULATED_CALL(cudaMemPoolTrimTo);
+  return call.make([&](Gpu& gpu) -> cudaError_t {
+    Memory::Pool* pool = pool_of(gpu, memPool);
+    if (pool == nullptr) return cudaErrorInvalidValue;
+    pool->trim(minBytesToKeep);
+    return cudaSuccess;
   });
 }
 
@@ -114,7 +164,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   EMULATED_CALL(cudaMemGetInfo);
   return call.make([&](Gpu& gpu) -> cudaError_t {
     *total = gpu.options.memory_bytes;
-    *free = *total - gpu.memory.allocated(current_device());
+    *free = gpu.memory.room(current_device());
     return cudaSuccess;
   });
 }

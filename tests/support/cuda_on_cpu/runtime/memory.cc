@@ -15,6 +15,8 @@ namespace {
 
 constexpr size_t kAlignment = 512, kGap = 512, kPage = 4096;
 constexpr int kPoison = 0xff;
+// Of pinned memory: what a daemon sets aside takes memory only as it is used.
+constexpr size_t kMostPoisoned = size_t{64} << 20;
 // Addresses of a device: many times its memory, as none is given out twice.
 constexpr size_t kArenaBytes = size_t{64} << 30;
 
@@ -75,24 +77,31 @@ Allocation& Memory::add(Allocation made) {
   return allocation;
 }
 
-std::byte* Memory::allocate(int device, size_t bytes, const CallSite& site) {
+size_t Memory::most_bytes() const { return gpu_.options.memory_bytes; }
+
+std::byte* Memory::allocate(int device, size_t bytes, bool pooled, const CallSite& site) {
   Arena& arena = devices_[static_cast<size_t>(device)];
   const size_t addresses = round_up(std::max<size_t>(bytes, 1), kAlignment) + kGap;
-  if (bytes > gpu_.options.memory_bytes - arena.bytes || arena.used + addresses > kArenaBytes) {
-    return nullptr;
+  Pool& pool = arena.pool;
+  const size_t kept = pooled ? std::min(bytes, pool.idle()) : 0;
+  if (bytes - kept > room(device) || arena.used + addresses > kArenaBytes) return nullptr;
+  if (pooled) {
+    pool.used += bytes;
+    pool.reserved = std::max(pool.reserved, pool.used);
   }
   std::byte* base = arena.base + arena.used + kGap;
   arena.used += addresses;
   arena.bytes += bytes;
   arena.peak = std::max(arena.peak, arena.bytes);
   Allocation made{MemoryKind::kDevice, device, 0, base, bytes, arena.alias - arena.base, site};
+  made.pooled = pooled;
   std::memset(base + made.alias, kPoison, bytes);
   return add(std::move(made)).base;
 }
 
 bool Memory::charge(int device, size_t bytes) {
   Arena& arena = devices_[static_cast<size_t>(device)];
-  if (bytes > gpu_.options.memory_bytes - arena.bytes) return false;
+  if (bytes > room(device)) return false;
   arena.bytes += bytes;
   arena.peak = std::max(arena.peak, arena.bytes);
   return true;
@@ -103,7 +112,7 @@ std::byte* Memory::allocate_pinned(int device, size_t bytes, bool mapped, const 
   std::byte* base = map(pages, PROT_NONE);
   mapped_.emplace_back(base, pages);
   CHECK(mprotect(base, pages - kPage, PROT_READ | PROT_WRITE) == 0, "no pinned memory");
-  std::memset(base, kPoison, bytes);
+  if (bytes <= kMostPoisoned) std::memset(base, kPoison, bytes);
   Allocation made{MemoryKind::kPinned, device, 0, base, bytes, 0, site};
   made.mapped = mapped;
   return add(std::move(made)).base;
@@ -151,9 +160,17 @@ Allocation* Memory::to_free(void* base, MemoryKind kind, const CallSite& site) {
 bool Memory::leave(void* base, const CallSite& site) {
   Allocation* allocation = to_free(base, MemoryKind::kDevice, site);
   if (allocation == nullptr) return false;
-  devices_[static_cast<size_t>(allocation->device)].bytes -= allocation->bytes;
+  give_back(*allocation);
   allocation->leaving = true;
   return true;
+}
+
+void Memory::give_back(const Allocation& allocation) {
+  Arena& arena = devices_[static_cast<size_t>(allocation.device)];
+  arena.bytes -= allocation.bytes;
+  if (!allocation.pooled) return;
+  arena.pool.used -= allocation.bytes;
+  arena.pool.trim(arena.pool.threshold);
 }
 
 void Memory::left(void* base, const CallSite& site, const Operation& operation) {
@@ -207,9 +224,7 @@ void Memory::remove(Allocation& allocation, const CallSite& site) {
     all_.erase(allocation.base);
     return;
   }
-  if (!allocation.leaving) {
-    devices_[static_cast<size_t>(allocation.device)].bytes -= allocation.bytes;
-  }
+  if (!allocation.leaving) give_back(allocation);
   allocation.freed = true;
   allocation.freed_at = site;
   allocation.shadow = {};

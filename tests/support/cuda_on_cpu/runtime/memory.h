@@ -3,7 +3,9 @@
 // emulator alone. Addresses are not given out twice. Under the runtime's lock.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -30,6 +32,7 @@ struct Allocation {
   ptrdiff_t alias = 0;   // from an address to where the bytes are
   CallSite site;         // that made it
   bool mapped = true;    // kernels may touch it
+  bool pooled = false;   // out of the device's pool
   bool leaving = false;  // a stream frees it when it gets there; not counted any more
   bool freed = false;
   CallSite freed_at = {};
@@ -46,8 +49,8 @@ class Memory {
   explicit Memory(Gpu& gpu);
   ~Memory();
 
-  // Null where there is no room.
-  std::byte* allocate(int device, size_t bytes, const CallSite& site);
+  // Null where there is no room. pooled: in the order of a stream, out of the device's pool.
+  std::byte* allocate(int device, size_t bytes, bool pooled, const CallSite& site);
   std::byte* allocate_pinned(int device, size_t bytes, bool mapped, const CallSite& site);
   void add_registered(int device, void* base, size_t bytes, bool mapped, const CallSite& site);
   // False if `base` is not the begin of such an allocation; a fault then says so. All work on it
@@ -79,6 +82,20 @@ class Memory {
   void discharge(int device, size_t bytes) { devices_[static_cast<size_t>(device)].bytes -= bytes; }
 
   size_t allocated(int device) const { return devices_[static_cast<size_t>(device)].bytes; }
+  // The pool keeps what was freed, up to its threshold, and nothing else has use of it.
+  struct Pool {
+    size_t used = 0, reserved = 0;
+    uint64_t threshold = 0;
+    size_t idle() const { return reserved - used; }
+    void trim(size_t keep) { reserved = std::max(used, std::min(reserved, keep)); }
+  };
+  Pool& pool(int device) { return devices_[static_cast<size_t>(device)].pool; }
+  // That is neither allocated nor kept by the pool.
+  size_t room(int device) const {
+    const Arena& arena = devices_[static_cast<size_t>(device)];
+    const size_t taken = arena.bytes + arena.pool.idle();
+    return most_bytes() - std::min(most_bytes(), taken);
+  }
   size_t peak(int device) const { return devices_[static_cast<size_t>(device)].peak; }
   size_t pinned() const { return pinned_bytes_; }
   std::string leaks() const;
@@ -89,7 +106,10 @@ class Memory {
     std::byte* alias = nullptr;
     size_t used = 0;  // addresses given out, gaps included
     size_t bytes = 0, peak = 0;
+    Pool pool;
   };
+  size_t most_bytes() const;
+  void give_back(const Allocation& allocation);
   Allocation& add(Allocation allocation);
   Allocation* to_free(void* base, MemoryKind kind, const CallSite& site);
   void check_unused(const Allocation& allocation, const CallSite& site, const Clock& known);

@@ -35,7 +35,7 @@ std::optional<std::string> PinnedWatch::hand_over(emulator::Interval bytes, bool
   const auto is_ours = [&](size_t begin, size_t end) {
     if (begin >= end) return;
     if (device_writes) std::memset(base_ + begin, kPoison, end - begin);
-    std::memcpy(mirror_.data() + begin, base_ + begin, end - begin);
+    std::memcpy(mirror_.get() + begin, base_ + begin, end - begin);
   };
   size_t at = bytes.begin;
   for (const emulator::Interval& part : held) {
@@ -50,7 +50,7 @@ std::optional<std::string> PinnedWatch::hand_over(emulator::Interval bytes, bool
 
 std::optional<std::string> PinnedWatch::check(emulator::Interval bytes) const {
   const std::byte* now = base_ + bytes.begin;
-  const std::byte* then = mirror_.data() + bytes.begin;
+  const std::byte* then = mirror_.get() + bytes.begin;
   const size_t count = bytes.end - bytes.begin;
   if (std::memcmp(now, then, count) == 0) return std::nullopt;
   const size_t first = static_cast<size_t>(std::mismatch(now, now + count, then).first - now);
@@ -58,7 +58,7 @@ std::optional<std::string> PinnedWatch::check(emulator::Interval bytes) const {
 }
 
 void PinnedWatch::wrote(emulator::Interval bytes) {
-  std::memcpy(mirror_.data() + bytes.begin, base_ + bytes.begin, bytes.end - bytes.begin);
+  std::memcpy(mirror_.get() + bytes.begin, base_ + bytes.begin, bytes.end - bytes.begin);
 }
 
 std::string PinnedWatch::in_use(const Clock& host) const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,7 +17,8 @@ namespace deltad::emulated_gpu {
 
 class PinnedWatch {
  public:
-  PinnedWatch(std::byte* base, size_t bytes) : base_(base), mirror_(bytes) {}
+  PinnedWatch(std::byte* base, size_t bytes)
+      : base_(base), mirror_(static_cast<std::byte*>(std::calloc(bytes, 1))) {}
 
   // Work that reads or writes these bytes was handed over. What it is to write becomes poison, if
   // nothing else is under way there: whoever reads it too early shall notice. What is wrong, if the
@@ -39,7 +41,11 @@ class PinnedWatch {
   void forget(const Clock& host);
 
   std::byte* const base_;
-  std::vector<std::byte> mirror_;  // what the bytes in use should be
+  struct Free {
+    void operator()(std::byte* bytes) const { std::free(bytes); }
+  };
+  // What the bytes in use should be. What is never in use takes no memory.
+  const std::unique_ptr<std::byte[], Free> mirror_;
   std::vector<Use> uses_;
 };
 
