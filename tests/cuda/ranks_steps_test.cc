@@ -115,6 +115,8 @@ TEST_F(RanksSteps, AreGraphsInAnyOrderOfWork) {
 TEST_F(RanksSteps, OfLargeSumsAreGraphsToo) {
   ModelConfig config = even_model();
   config.hidden = 2048;
+  config.heads = config.kv_heads = 3;
+  config.intermediate = 24;
   config.layers = 1;
   config.vocab = 64;
   write_random_model(folder_, config, 1);
