@@ -16,15 +16,15 @@ using Rows = std::vector<std::vector<float>>;
 // How far logits may lie apart, as a share of their norm. Several ranks add the same products in
 // another order, in fp32, which is nothing beside bf16; but it may turn the rounding of any value
 // that is rounded to bf16 (by half a unit, 2^-9) the other way: per layer keys and values, and
-// where activations are bf16 the inputs of its four products and of the head. Signs are multiplied
-// with activations rounded to 8 bits, by a scale for each 128 columns, which of a rank begin with
-// its own: an error of 1 to 2 % of the sign product, in o and down of each layer. All independent
-// of each other, so that squares add.
-inline double tolerance(int64_t layers, bool bf16, bool signs) {
+// where activations are bf16 the inputs of its four products and of the head. eight_bits: signs are
+// multiplied with activations rounded to 8 bits, by a scale for each 128 columns, which of a rank
+// begin with its own: an error of 1 to 2 % of the sign product, in o and down of each layer. All
+// independent of each other, so that squares add.
+inline double tolerance(int64_t layers, bool bf16, bool eight_bits) {
   const double unit = std::ldexp(1, -9);
   const double roundings =
       2.0 * static_cast<double>(layers) + (bf16 ? 4.0 * static_cast<double>(layers) + 1 : 0);
-  const double of_signs = bf16 && signs ? 2.0 * static_cast<double>(layers) * 0.02 * 0.02 : 0;
+  const double of_signs = eight_bits ? 2.0 * static_cast<double>(layers) * 0.02 * 0.02 : 0;
   return std::sqrt(2 * (roundings * unit * unit + of_signs));
 }
 
