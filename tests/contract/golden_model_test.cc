@@ -110,14 +110,14 @@ TEST_P(Golden, ModelFolders) {
     const auto reference = SafetensorsFile::open(folder + "/reference.safetensors");
     ASSERT_TRUE(reference.ok());
     check_prompt(*model, nullptr, *reference, "input_ids", "", tolerance);
+    if (name == "llama_f16") continue;  // llama in another type: one prompt shows it
     for (const char* batch : {"batch.0.", "batch.1.", "batch.2."})
       check_prompt(*model, nullptr, *reference, batch + std::string("input_ids"), batch, tolerance);
   }
 }
 
 TEST_P(Golden, HiddenStates) {
-  const std::map<std::string, float> models = {
-      {"llama", 0.252f}, {"awkward", 0.21f}, {"llama_f16", 0.25f}};
+  const std::map<std::string, float> models = {{"llama", 0.252f}, {"awkward", 0.21f}};
   for (const auto& item : models) {
     const std::string& name = item.first;
     const float tolerance = item.second;
