@@ -77,7 +77,8 @@ class CalibratedFitter : public LayerFitter {
   // What enters the loaded layer's matrices, of the text that is fitted to and of what is held out.
   Status capture();
   Status capture_held();
-  bool has_low_rank() const { return options_.residual_rank > 0 || options_.budget_buys_rank; }
+  // Whether a matrix may get a low-rank part, for which X is kept in fp32.
+  bool has_low_rank() const { return options_.residual_rank > 0 || plan_has_rank_; }
 
   // Under a budget (calibrated_plan.cc). Walks all layers once to see what levels and low-rank
   // parts would do, and chooses.
@@ -100,6 +101,7 @@ class CalibratedFitter : public LayerFitter {
   const Tune& tune_;
   const CalibrationSet& set_;
   const CalibrationOptions options_;
+  bool plan_has_rank_ = false;  // while planning: whether it may have
   const Isa isa_;
   const TuneRows rows_;
   LowRankParts parts_;

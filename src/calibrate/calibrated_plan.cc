@@ -82,6 +82,7 @@ Status CalibratedFitter::plan() {
   const int64_t over = options_.budget_buys_rank ? bytes - one_level_bytes(sizes) : 0;
   const int64_t most_rank =
       over <= 0 ? 0 : std::min(kPlannedRank, kPlannedSpread * (over / rank_bytes + 1));
+  plan_has_rank_ = most_rank > 0;
   ASSIGN_OR_RETURN(fit_, walk_->embed(WalkedModel::kTune, set_.fit));
   std::vector<MatrixCosts> all;
   for (int64_t layer = 0; layer < base_.config().layers; ++layer) {
@@ -93,6 +94,8 @@ Status CalibratedFitter::plan() {
     if (options_.plan_progress) options_.plan_progress(layer + 1, base_.config().layers);
   }
   planned_ = plan_forms(all, bytes);
+  plan_has_rank_ = std::any_of(planned_.begin(), planned_.end(),
+                               [](const auto& planned) { return planned.second.rank > 0; });
   if (std::any_of(planned_.begin(), planned_.end(),
                   [](const auto& planned) { return planned.second.levels > 0; }))
     return {};
