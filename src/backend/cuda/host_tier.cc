@@ -64,7 +64,9 @@ Result<HostPool::Pieces> HostTier::copy_out(const DeviceMemory& from) {
   // all who copy out: its end is theirs.
   const Status ended =
       device_.await([&] { return cudaStreamQuery(stream_); }, "cudaStreamQuery", kOut);
-  if (!ended.ok()) to.abandon();
+  // Where only the question failed the copies still end; else nobody may have their memory again.
+  if (!ended.ok() && (!device_.health().ok() || cudaStreamSynchronize(stream_) != cudaSuccess))
+    to.abandon();
   if (status.ok()) status = ended;
   RETURN_IF_ERROR(status);
   return to;
