@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 
+#include "backend/cuda/cuda_memory.h"
 #include "tests/cuda/rank_sums.h"
 #include "tests/cuda/request_life.h"
 
@@ -208,15 +209,46 @@ TEST_F(NcclRanksTest, NameARankThatDoesNotConnect) {
             "rank 1 of 2: NCCL has not ended after 0.3 s, while connecting a rank with the others");
 }
 
+// And have more time for it than for a step.
+TEST_F(NcclRanksTest, ConnectForAsLongAsItTakes) {
+  constexpr Duration kNone{};
+  EXPECT_TRUE(make_cuda_ranks(2, kNone, CommunicatorChoice::kNccl, kLong).ok());
+  EXPECT_FALSE(make_cuda_ranks(2, kNone, CommunicatorChoice::kNccl, kNone).ok());
+}
+
+// So that NCCL has taken its memory before anybody asks what is left.
+TEST_F(NcclRanksTest, TakeEveryWayAtOnce) {
+  for (const int ranks : {2, 3}) {
+    emulated_gpu::reset(options(ranks));
+    const auto sums = RankSums::make(ranks, CommunicatorChoice::kNccl);
+    ASSERT_TRUE(sums.ok()) << sums.status().message();
+    std::map<std::string, int> calls;
+    for (const auto& call : emulated_gpu::calls()) ++calls[call.name];
+    EXPECT_EQ(calls["ncclAllGather"], ranks);
+    EXPECT_EQ(calls["ncclSend"], ranks == 2 ? 0 : ranks * (ranks - 1));
+    EXPECT_EQ(calls["ncclRecv"], calls["ncclSend"]);
+  }
+}
+
+TEST_F(NcclRanksTest, RefuseToBlock) {
+  ASSERT_EQ(setenv("NCCL_COMM_BLOCKING", "1", 1), 0);
+  EXPECT_THAT(described(2, CommunicatorChoice::kNccl), HasSubstr("NCCL_COMM_BLOCKING=1"));
+  ASSERT_EQ(setenv("NCCL_COMM_BLOCKING", "0", 1), 0);
+  EXPECT_EQ(described(2, CommunicatorChoice::kNccl), "sums by NCCL 2.28.9");
+  unsetenv("NCCL_COMM_BLOCKING");
+}
+
 // The second of three GPUs hangs in a sum's kernel, so that none gets through the sum after it; or
 // what NCCL does hangs. What the ranks say of it; `hang_at`: whose work does not end.
-std::string hung(const std::string& hang_at, const std::function<void()>& mutate = nullptr) {
+std::string hung(const std::string& hang_at, const std::function<void()>& mutate = nullptr,
+                 bool abort_waits = false) {
   size_t call = 0;  // of the second GPU's, from where the sums begin
   for (const bool hangs : {false, true}) {
     emulated_gpu::Options options;
     options.devices = 3;
     options.peers = 1;
     options.site_frames = 1;
+    options.nccl_abort_waits = abort_waits && hangs;
     emulated_gpu::reset(options);
     auto sums = RankSums::make(3, CommunicatorChoice::kNccl, hangs ? kShort : kLong);
     if (!sums.ok()) return sums.status().message();
@@ -260,6 +292,8 @@ std::string hung(const std::string& hang_at, const std::function<void()>& mutate
 TEST_F(NcclRanksTest, NameTheRankWhoseGpuHangs) {
   const std::string expected = "rank 1 of 3: its GPU has kept the others waiting for 0.3 s";
   EXPECT_EQ(hung("cudaLaunchKernelExC"), expected);
+  // Also while NCCL waits for that GPU.
+  EXPECT_EQ(hung("cudaLaunchKernelExC", nullptr, true), expected);
   const auto sites = emulated_gpu::sync_sites();
   int tried = 0;
   for (const auto& site : sites) {
@@ -314,6 +348,27 @@ TEST_F(NcclRanksTest, NameTheRankOfEachCallOfALargeSumThatFails) {
     EXPECT_EQ(emulated_gpu::report(), "");
   }
   EXPECT_GE(tried.size(), 1u + 3 + 7);  // start, two sends and receives, end, gathering
+}
+
+// Nothing is free but what the GPU's pool keeps: a sum that needs more memory gets that.
+TEST_F(NcclRanksTest, TakeTheirMemoryFromWhatThePoolKeeps) {
+  constexpr RankSums::Shape kShape{256, 4096};
+  constexpr size_t kPart = size_t{256} * 4096 * sizeof(float);
+  auto gpus = options();
+  gpus.memory_bytes = size_t{64} << 20;
+  emulated_gpu::reset(gpus);
+  auto sums = RankSums::make(2, CommunicatorChoice::kNccl);
+  ASSERT_TRUE(sums.ok()) << sums.status().message();
+  for (const int gpu : {0, 1}) {
+    auto device = std::move(*CudaDevice::open(gpu));
+    const auto free = static_cast<size_t>(device->free_bytes());
+    ASSERT_GT(free, 4 * kPart);
+    // What the test takes itself has room, the parts of all ranks beside it have not.
+    ASSERT_TRUE(DeviceMemory::make(*device, device->load(), free - 3 * kPart, "a test").ok());
+    ASSERT_EQ(cudaStreamSynchronize(device->load()), cudaSuccess);
+  }
+  (void)sums->add(kShape);
+  for (const Status& status : sums->statuses) EXPECT_TRUE(status.ok()) << status.message();
 }
 
 // Every call of the second rank fails once: those of the communicator each time that they are made,
