@@ -1,12 +1,16 @@
 // Ranks whose GPUs do not reach each other's memory: NCCL brings the parts of sums together. The
 // bits are those over peer memory, each wait is needed, and what fails or hangs is named.
+#include "backend/cuda/nccl_ranks.h"
+
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <functional>
+#include <future>
 #include <map>
+#include <thread>
 
 #include "backend/cuda/cuda_memory.h"
 #include "tests/cuda/rank_sums.h"
@@ -292,7 +296,7 @@ std::string hung(const std::string& hang_at, const std::function<void()>& mutate
 TEST_F(NcclRanksTest, NameTheRankWhoseGpuHangs) {
   const std::string expected = "rank 1 of 3: its GPU has kept the others waiting for 0.3 s";
   EXPECT_EQ(hung("cudaLaunchKernelExC"), expected);
-  // Also while NCCL waits for that GPU.
+  // Also while NCCL waits for that GPU (as below).
   EXPECT_EQ(hung("cudaLaunchKernelExC", nullptr, true), expected);
   const auto sites = emulated_gpu::sync_sites();
   int tried = 0;
@@ -304,6 +308,30 @@ TEST_F(NcclRanksTest, NameTheRankWhoseGpuHangs) {
     ++tried;
   }
   EXPECT_EQ(tried, 2);
+}
+
+TEST_F(NcclRanksTest, SayWhyWhileNcclDoesNotLeaveTheGpus) {
+  auto gpus = options();
+  gpus.nccl_abort_waits = true;
+  emulated_gpu::reset(gpus);
+  std::vector<std::unique_ptr<CudaDevice>> owned;
+  std::vector<CudaDevice*> devices;
+  for (const int gpu : {0, 1}) {
+    owned.push_back(std::move(*CudaDevice::open(gpu)));
+    devices.push_back(owned.back().get());
+  }
+  const auto ranks = *NcclRanks::make(**system_nccl(), devices, kLong, kLong);
+  ranks->fail(1, internal_error("it is lost"));
+  const auto aborts = [] {
+    const auto calls = emulated_gpu::calls();
+    return std::count_if(calls.begin(), calls.end(),
+                         [](const auto& call) { return call.name == "ncclCommAbort"; });
+  };
+  while (aborts() < 2) std::this_thread::yield();
+  auto asked = std::async(std::launch::async, [&] { return ranks->check(0); });
+  EXPECT_EQ(asked.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  emulated_gpu::let_go();
+  EXPECT_EQ(asked.get().message(), "rank 1 of 2: it is lost");
 }
 
 TEST_F(NcclRanksTest, SayThatNcclHangs) {
@@ -417,7 +445,11 @@ TEST_P(NcclFailures, OfEachCallAreHeardOfAndLeaveNothing) {
     if (seen[calls[k].name + calls[k].site]++ >= (each_time ? 12 : 1)) continue;
     if (tried++ % kParts != GetParam()) continue;
     emulated_gpu::reset(options());
-    emulated_gpu::inject({.call = k, .error = cudaErrorMemoryAllocation, .device = 1});
+    // Of no memory there is another way: asking once more when the pool has given back its own.
+    const bool takes = calls[k].name.starts_with("cudaMalloc");
+    emulated_gpu::inject({.call = k,
+                          .error = takes ? cudaErrorInvalidValue : cudaErrorMemoryAllocation,
+                          .device = 1});
     RequestLife life(files_, 2, kLong, make);
     Status status = life.start();
     const bool started = status.ok();
