@@ -473,7 +473,10 @@ TEST_P(NcclFailures, OfEachCallAreHeardOfAndLeaveNothing) {
     SCOPED_TRACE("call " + std::to_string(k) + ": " + text_of(made[k]));
     if (status.ok() && in_life) {
       const bool of_next = made[k].name == "cudaSetDevice" && k + 1 < made.size();
-      EXPECT_TRUE(may_go_unheard(text_of(made[of_next ? k + 1 : k]))) << "nobody heard of it";
+      // Questions come as often as NCCL is late, so the call may be another one than before.
+      const bool asked_again = made[k].name.starts_with("cudaMalloc") && !takes;
+      EXPECT_TRUE(asked_again || may_go_unheard(text_of(made[of_next ? k + 1 : k])))
+          << "nobody heard of it";
     } else if (in_life) {
       EXPECT_THAT(status.message(), ::testing::AnyOf(HasSubstr("cuda"), HasSubstr("nccl")));
     }
