@@ -109,6 +109,11 @@ Result<VariantRef> load_variant(const std::string& name, const std::string& path
 }
 
 Result<VariantRef> copy_to_host(const Variant& variant) {
+  if (variant.stamp.empty())
+    return unavailable(
+        fmt::format("{} could not be looked at when it was read, so nobody could tell whether a "
+                    "copy is current",
+                    variant.path));
   ASSIGN_OR_RETURN(std::unique_ptr<VariantImage> image, variant.weights->copy_to_host());
   auto copy = std::make_shared<Variant>(variant);
   copy->weights = nullptr;

@@ -75,6 +75,10 @@ Result<std::unique_ptr<ParallelBackend>> make_parallel_backend(DeviceChoice choi
   if (gpus.ok())
     return ParallelBackend::make(config, std::move(gpus->backends), std::move(gpus->communicators));
   if (choice == DeviceChoice::kCuda) return gpus.status().in("device: cuda");
+  // Only GPUs have one to choose.
+  if (communicator != CommunicatorChoice::kAuto)
+    return gpus.status().in(
+        fmt::format("device: auto with communicator: {}", communicator_name(communicator)));
   log_info("device: auto: the CPU is used, for no {} GPUs can be ({})", options.ranks,
            gpus.status().message());
   return make_parallel_cpu_backend(config, cpu, options);

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/log.h"
 #include "base/worker_team.h"
 #include "parallel/each_rank.h"
 #include "parallel/parallel_weights.h"
@@ -81,11 +82,15 @@ Result<size_t> ParallelBackend::variant_bytes(const VariantContent& content) con
 
 Result<size_t> ParallelBackend::reserve_host(size_t bytes) {
   std::vector<size_t> taken(backends_.size());
-  RETURN_IF_ERROR(each_rank(ranks(), [&](int r) -> Status {
+  const Status failed = each_rank(ranks(), [&](int r) -> Status {
     ASSIGN_OR_RETURN(taken[static_cast<size_t>(r)], backend(r).reserve_host(bytes / taken.size()));
     return {};
-  }));
-  return std::accumulate(taken.begin(), taken.end(), size_t{0});
+  });
+  // What some have got serves all: they share it.
+  const size_t all = std::accumulate(taken.begin(), taken.end(), size_t{0});
+  if (all == 0) RETURN_IF_ERROR(failed);
+  if (!failed.ok()) log_warning("host memory for variants: {}", failed.message());
+  return all;
 }
 
 Result<std::unique_ptr<VariantWeights>> ParallelBackend::restore(

@@ -197,13 +197,22 @@ Status DeltaCache::evict(VariantId id) {
   {
     Edit edit(*this, id);
     e.prefetch = false;
+    // What cannot be freed now goes when the load, promotion or copy that runs has ended.
+    e.dropped = e.job == Job::kLoad || e.job == Job::kPromote || e.host == Place::kFilling;
   }
   settle(id);  // cancels a load
-  constexpr auto kAsked = EvictionReason::kAsked;
-  if (e.device == Place::kHere) free_copy(id, Tier::kDevice, kAsked);
-  if (e.host == Place::kHere && e.job == Job::kNone) free_copy(id, Tier::kHost, kAsked);
+  free_unused(id);
   pump();
   return Status();
+}
+
+// For evict(). What is wanted by now stays.
+void DeltaCache::free_unused(VariantId id) {
+  const Entry& e = at(id);
+  if (e.wanted()) return;
+  constexpr auto kAsked = EvictionReason::kAsked;
+  if (e.device == Place::kHere && e.in_flight == 0) free_copy(id, Tier::kDevice, kAsked);
+  if (e.host == Place::kHere && e.job == Job::kNone) free_copy(id, Tier::kHost, kAsked);
 }
 
 void DeltaCache::measured(VariantId id, int64_t bytes, const std::string& digest) {
@@ -247,7 +256,7 @@ void DeltaCache::load_outdated(VariantId id) {
     Edit edit(*this, id);
     (e.device == Place::kFilling ? e.device : e.host) = Place::kNone;
     e.job = Job::kNone;
-    e.cancelling = false;
+    e.cancelling = e.dropped = false;
     if (e.device == Place::kNone && e.host == Place::kNone) e.bytes = -1;
   }
   settle(id);
@@ -258,7 +267,7 @@ void DeltaCache::load_ended(VariantId id, const Status& status, int64_t bytes) {
   Entry& e = at(id);
   CHECK(e.job != Job::kNone, "a load ended that never began");
   const bool on_device = e.device == Place::kFilling, cancelled = e.cancelling;
-  const bool from_disk = e.job == Job::kLoad;
+  const bool from_disk = e.job == Job::kLoad, promoted = e.job == Job::kPromote;
   if (e.job != Job::kMeasure) --running(e.job);
   if (from_disk) loading_digests_.erase(e.digest);
   {
@@ -268,9 +277,12 @@ void DeltaCache::load_ended(VariantId id, const Status& status, int64_t bytes) {
     if (status.ok() && from_disk) {
       CHECK(bytes <= e.bytes, "a loaded variant takes more than was set aside");
       e.bytes = bytes;
+    }
+    if (status.ok() && (from_disk || promoted)) {
       const double rate =
-          seconds(clock_.now() - e.began) / static_cast<double>(std::max<int64_t>(bytes, 1));
-      seconds_per_byte_ += (seconds_per_byte_ == 0 ? 1 : kNewLoad) * (rate - seconds_per_byte_);
+          seconds(clock_.now() - e.began) / static_cast<double>(std::max<int64_t>(e.bytes, 1));
+      double& mean = from_disk ? seconds_per_byte_ : seconds_per_byte_promoted_;
+      mean += (mean == 0 ? 1 : kNewLoad) * (rate - mean);
     }
     e.job = Job::kNone;
     e.cancelling = false;
@@ -284,6 +296,7 @@ void DeltaCache::load_ended(VariantId id, const Status& status, int64_t bytes) {
   }
   if (status.ok()) {
     if (from_disk) ++stats_.loads;
+    if (promoted) ++stats_.promotions;
     if (on_device && e.waiting > 0) admit(id);
   } else if (cancelled) {
     ++stats_.loads_cancelled;
@@ -291,6 +304,7 @@ void DeltaCache::load_ended(VariantId id, const Status& status, int64_t bytes) {
     ++stats_.load_failures;
     fail(id, status, true);
   }
+  if (std::exchange(e.dropped, false)) free_unused(id);
   settle(id);
   pump();
 }
@@ -303,7 +317,7 @@ void DeltaCache::copy_outdated(VariantId id, bool measure) {
     Edit edit(*this, id);
     e.device = Place::kNone;
     e.job = Job::kNone;
-    e.cancelling = false;
+    e.cancelling = e.dropped = false;
     e.outdated = measure;
   }
   free_copy(id, Tier::kHost, EvictionReason::kRetired);
@@ -318,7 +332,9 @@ void DeltaCache::demoted(VariantId id, bool ok) {
     Edit edit(*this, id);
     e.host = ok ? Place::kHere : Place::kNone;
   }
+  if (ok) ++stats_.demotions;
   if (e.device == Place::kCopyingOut) free_copy(id, Tier::kDevice, e.why);
+  if (std::exchange(e.dropped, false)) free_unused(id);
   settle(id);
   pump();
 }

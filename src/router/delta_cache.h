@@ -197,6 +197,7 @@ class DeltaCache {
     bool draining = false;    // chosen as a victim while in use
     bool gone = false;        // had to leave the device for another: cannot be called back
     bool cancelling = false;  // the job was told to stop
+    bool dropped = false;     // evict() found it on its way to where it cannot be freed yet
     bool outdated = false;    // measured before the disk had another version; until it is freed
     Job job = Job::kNone;
     Place device = Place::kNone, host = Place::kNone;
@@ -248,9 +249,12 @@ class DeltaCache {
   void pump();
   void give_room(VariantId id, Pass* pass);
   void make_device_room(int64_t needed, Pass* pass, TimePoint since = TimePoint::min());
-  bool waits_for_colder(const Entry& victim, int64_t needed, TimePoint since);
+  bool waits_for_colder(VariantId victim, int64_t needed, TimePoint since);
+  double reload_seconds(VariantId id) const;
   bool evict_device(VariantId id, EvictionReason reason);
   HostRoom host_room(int64_t bytes, const Rank& rank);
+  HostRoom find_host_room(int64_t bytes, const Rank& rank, std::vector<VariantId>* victims) const;
+  void free_unused(VariantId id);
   void free_copy(VariantId id, Tier tier, EvictionReason reason);
   void start_fill(VariantId id, Job job, Tier tier);
   int& running(Job job) { return job == Job::kPromote ? promotions_ : loads_; }
@@ -274,6 +278,7 @@ class DeltaCache {
   int64_t going_ = 0;                           // bytes in use that will leave by themselves
   int64_t pinned_ = 0;                          // bytes of all pinned ones that are measured
   double seconds_per_byte_ = 0;                 // of loads from disk, lately
+  double seconds_per_byte_promoted_ = 0;        // of those from the host
   TimePoint patience_ends_ = TimePoint::max();  // when somebody stops waiting for a colder one
   // Requests that wait for a load that runs; for a variant that drains; for all others.
   int64_t waiting_loads_ = 0, waiting_drains_ = 0, waiting_room_ = 0;

@@ -121,7 +121,7 @@ void DeltaCache::give_room(VariantId id, Pass* pass) {
 void DeltaCache::make_device_room(int64_t needed, Pass* pass, TimePoint since) {
   while (device_.free() + device_.leaving < needed && !device_.victims.empty()) {
     const VariantId victim = device_.victims.begin()->id;
-    if (waits_for_colder(at(victim), needed, since)) return;
+    if (waits_for_colder(victim, needed, since)) return;
     const EvictionReason reason = device_.free() + device_.leaving < 0 ? EvictionReason::kBudget
                                   : at(victim).draining                ? EvictionReason::kAge
                                                                        : EvictionReason::kRoom;
@@ -134,10 +134,10 @@ void DeltaCache::make_device_room(int64_t needed, Pass* pass, TimePoint since) {
 
 // Whether variants in use will make the room, all of them much less asked for than `victim`, and
 // it is too early to stop waiting for that: longer than `victim` takes to load again is no gain.
-bool DeltaCache::waits_for_colder(const Entry& victim, int64_t needed, TimePoint since) {
+bool DeltaCache::waits_for_colder(VariantId id, int64_t needed, TimePoint since) {
+  const Entry& victim = at(id);
   if (victim.draining || since == TimePoint::min()) return false;
-  const double reload = seconds_per_byte_ * static_cast<double>(victim.bytes);
-  const TimePoint end = since + std::min(from_seconds(reload), age_bound_);
+  const TimePoint end = since + std::min(from_seconds(reload_seconds(id)), age_bound_);
   if (end <= clock_.now()) return false;
   int64_t shortage = needed - device_.free() - device_.leaving;
   size_t looked = 0;
@@ -149,6 +149,16 @@ bool DeltaCache::waits_for_colder(const Entry& victim, int64_t needed, TimePoint
   if (shortage > 0) return false;
   patience_ends_ = std::min(patience_ends_, end);
   return true;
+}
+
+// From where it will lie when it has left the device.
+double DeltaCache::reload_seconds(VariantId id) const {
+  const Entry& e = at(id);
+  std::vector<VariantId> victims;
+  const Rank rank{true, e.priority, e.last_use, id};
+  const bool on_host =
+      e.host != Place::kNone || find_host_room(e.bytes, rank, &victims) != HostRoom::kNone;
+  return (on_host ? seconds_per_byte_promoted_ : seconds_per_byte_) * static_cast<double>(e.bytes);
 }
 
 // False: the host makes room for it first.
@@ -163,7 +173,6 @@ bool DeltaCache::evict_device(VariantId id, EvictionReason reason) {
         e.host = Place::kFilling;
       }
       act(CacheAction::Kind::kDemote, id, Tier::kHost);
-      ++stats_.demotions;
     }
   }
   policy_->on_evict(id, e.priority);
@@ -176,20 +185,27 @@ bool DeltaCache::evict_device(VariantId id, EvictionReason reason) {
   return true;
 }
 
-// Whether the host has room for so many bytes, or can make it of copies that rank below.
-DeltaCache::HostRoom DeltaCache::host_room(int64_t bytes, const Rank& rank) {
+// Whether the host has room for so many bytes, or can make it of copies that rank below: victims.
+DeltaCache::HostRoom DeltaCache::find_host_room(int64_t bytes, const Rank& rank,
+                                                std::vector<VariantId>* victims) const {
   if (host_.budget == 0 || bytes > host_.budget) return HostRoom::kNone;
   if (host_.free() >= bytes) return HostRoom::kThere;
-  std::vector<VariantId> victims;
   int64_t room = host_.free() + host_.leaving;
   for (auto it = host_.victims.begin(); room < bytes && it != host_.victims.end() && *it < rank;
        ++it) {
     room += at(it->id).bytes;
-    victims.push_back(it->id);
+    victims->push_back(it->id);
   }
-  if (room < bytes) return HostRoom::kNone;
+  return room < bytes ? HostRoom::kNone : HostRoom::kComing;
+}
+
+// The same, and lets the victims go.
+DeltaCache::HostRoom DeltaCache::host_room(int64_t bytes, const Rank& rank) {
+  std::vector<VariantId> victims;
+  const HostRoom room = find_host_room(bytes, rank, &victims);
+  if (room != HostRoom::kComing) return room;
   for (const VariantId victim : victims) free_copy(victim, Tier::kHost, EvictionReason::kRoom);
-  return HostRoom::kComing;
+  return room;
 }
 
 void DeltaCache::free_copy(VariantId id, Tier tier, EvictionReason reason) {
@@ -217,7 +233,6 @@ void DeltaCache::start_fill(VariantId id, Job job, Tier tier) {
     (tier == Tier::kDevice ? e.device : e.host) = Place::kFilling;
   }
   ++running(job);
-  if (job == Job::kPromote) ++stats_.promotions;
   if (job == Job::kLoad && !e.digest.empty()) loading_digests_.insert(e.digest);
   act(job == Job::kLoad ? CacheAction::Kind::kLoad : CacheAction::Kind::kPromote, id, tier);
 }

@@ -52,7 +52,11 @@ Result<int64_t> reserve_host(WeightStore& store, const RouterOptions& options) {
   if (wanted <= 0) return int64_t{0};
   const TimePoint start = Clock::real().now();
   const Result<size_t> taken = store.reserve_host(static_cast<size_t>(wanted));
+  constexpr int64_t kRounding = 1 << 20;  // whole pages of each rank
   if (!taken.ok() && !automatic) return taken.status().in("variant_cache.host_memory");
+  if (!automatic && static_cast<int64_t>(*taken) + kRounding < wanted)
+    return resource_exhausted(
+        fmt::format("variant_cache.host_memory: {} bytes of {} could be taken", *taken, wanted));
   if (!taken.ok()) {
     log_warning("variants that leave the device will be read again: {}", taken.status().message());
     return int64_t{0};

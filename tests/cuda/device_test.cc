@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 
 #include "backend/cuda/cuda_device.h"
+#include "backend/cuda/cuda_memory.h"
 #include "tests/cuda/emulated_world.h"
 
 namespace deltad {
@@ -23,6 +24,28 @@ TEST_F(CudaDeviceTest, AGpuThatIsNotThereIsNamed) {
   const auto device = CudaDevice::open(3);
   ASSERT_EQ(device.status().code(), Code::kUnavailable);
   EXPECT_EQ(device.status().message(), "there is no CUDA device 3: 1 found");
+}
+
+TEST_F(CudaDeviceTest, AStepThatIsLateFailsTheLoadsThatWaitForItAndNoMore) {
+  auto device = std::move(*CudaDevice::open(0, std::chrono::milliseconds(300)));
+  auto memory = std::move(*DeviceMemory::make(*device, device->compute(), 64, "a test"));
+  emulated_gpu::inject({.call = emulated_gpu::call_count(), .error = 0, .hangs = true});
+  ASSERT_EQ(cudaMemsetAsync(memory.data(), 1, 64, device->compute()), cudaSuccess);
+  ASSERT_TRUE(device->step_ended().ok());
+  ASSERT_TRUE(device->order_after_steps(device->load()).ok());
+  const auto wait = [&] {
+    return device->await([&] { return cudaStreamQuery(device->load()); }, "cudaStreamQuery",
+                         "waiting for a load");
+  };
+  const Status late = wait();
+  EXPECT_EQ(late.code(), Code::kUnavailable);
+  EXPECT_EQ(
+      late.message(),
+      "GPU 0 is at a step: it did not get to the end of its work for 0.3 s, while waiting for "
+      "a load");
+  EXPECT_TRUE(device->health().ok());
+  emulated_gpu::let_go();
+  EXPECT_TRUE(wait().ok());
 }
 
 // The program's second image has the same kernels as the first.

@@ -180,7 +180,10 @@ TEST_P(EvictedVariants, AreGoneFromTheHostWhenRemovedOrReplaced) {
   ASSERT_TRUE(router_->remove("a").ok());
   write("b2", 77);
   ASSERT_TRUE(router_->replace({"b", path("b2")}).ok());
-  while (on_host() > 0) std::this_thread::yield();  // freed by the service thread
+  // Freed by the service thread.
+  const TimePoint deadline = Clock::real().now() + std::chrono::seconds(60);
+  while (on_host() > 0 && Clock::real().now() < deadline) std::this_thread::yield();
+  ASSERT_EQ(on_host(), 0);
   const uint64_t promotions = stats().promotions;
   ask("b");
   EXPECT_EQ(stats().promotions, promotions);

@@ -222,6 +222,31 @@ TEST_P(HostTiers, LeaveNothingOfAReturnThatIsGivenUp) {
   EXPECT_TRUE(restore(copy).ok());
 }
 
+TEST_P(HostTiers, HaveWhatSomeOfTheRanksGot) {
+  if (GetParam() == 1) return;
+  start();
+  const int bad = GetParam() - 1;
+  size_t taken = 0;
+  for (const auto& call : emulated_gpu::calls())
+    taken += call.device == bad && call.name == "cudaHostAlloc" ? 1 : 0;
+  emulated_gpu::inject(
+      {.call = taken, .error = cudaErrorMemoryAllocation, .device = bad, .name = "cudaHostAlloc"});
+  const size_t before = emulated_gpu::pinned_bytes();
+  const size_t all = size_t{8} << 20, each = all / static_cast<size_t>(GetParam());
+  const auto got = store().reserve_host(all);
+  ASSERT_TRUE(got.ok()) << got.status().message();
+  EXPECT_EQ(*got, all - each);
+  EXPECT_EQ(emulated_gpu::pinned_bytes() - before, *got);
+  // For all ranks, the one without its own among them.
+  const VariantRef variant = load_variant_of(*base_, paths_[0]);
+  auto copy = copy_to_host(*variant);
+  EXPECT_TRUE(copy.ok()) << copy.status().message();
+  // A copy that nobody could tell to be current is none.
+  Variant unknown = *variant;
+  unknown.stamp = {};
+  EXPECT_THAT(copy_to_host(unknown).status().message(), HasSubstr("could not be looked at"));
+}
+
 // Of a GPU that hangs in a load, in a copy to the host or in one back: within a second each ends
 // with an error that names it, and so does whatever comes after.
 TEST_P(HostTiers, NameTheGpuThatHangs) {

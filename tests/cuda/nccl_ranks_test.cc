@@ -1,13 +1,18 @@
 // Ranks whose GPUs do not reach each other's memory: NCCL brings the parts of sums together. The
 // bits are those over peer memory, each wait is needed, and what fails or hangs is named.
+#include "backend/cuda/nccl_ranks.h"
+
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <functional>
+#include <future>
 #include <map>
+#include <thread>
 
+#include "backend/cuda/cuda_memory.h"
 #include "tests/cuda/rank_sums.h"
 #include "tests/cuda/request_life.h"
 
@@ -208,15 +213,46 @@ TEST_F(NcclRanksTest, NameARankThatDoesNotConnect) {
             "rank 1 of 2: NCCL has not ended after 0.3 s, while connecting a rank with the others");
 }
 
+// And have more time for it than for a step.
+TEST_F(NcclRanksTest, ConnectForAsLongAsItTakes) {
+  constexpr Duration kNone{};
+  EXPECT_TRUE(make_cuda_ranks(2, kNone, CommunicatorChoice::kNccl, kLong).ok());
+  EXPECT_FALSE(make_cuda_ranks(2, kNone, CommunicatorChoice::kNccl, kNone).ok());
+}
+
+// So that NCCL has taken its memory before anybody asks what is left.
+TEST_F(NcclRanksTest, TakeEveryWayAtOnce) {
+  for (const int ranks : {2, 3}) {
+    emulated_gpu::reset(options(ranks));
+    const auto sums = RankSums::make(ranks, CommunicatorChoice::kNccl);
+    ASSERT_TRUE(sums.ok()) << sums.status().message();
+    std::map<std::string, int> calls;
+    for (const auto& call : emulated_gpu::calls()) ++calls[call.name];
+    EXPECT_EQ(calls["ncclAllGather"], ranks);
+    EXPECT_EQ(calls["ncclSend"], ranks == 2 ? 0 : ranks * (ranks - 1));
+    EXPECT_EQ(calls["ncclRecv"], calls["ncclSend"]);
+  }
+}
+
+TEST_F(NcclRanksTest, RefuseToBlock) {
+  ASSERT_EQ(setenv("NCCL_COMM_BLOCKING", "1", 1), 0);
+  EXPECT_THAT(described(2, CommunicatorChoice::kNccl), HasSubstr("NCCL_COMM_BLOCKING=1"));
+  ASSERT_EQ(setenv("NCCL_COMM_BLOCKING", "0", 1), 0);
+  EXPECT_EQ(described(2, CommunicatorChoice::kNccl), "sums by NCCL 2.28.9");
+  unsetenv("NCCL_COMM_BLOCKING");
+}
+
 // The second of three GPUs hangs in a sum's kernel, so that none gets through the sum after it; or
 // what NCCL does hangs. What the ranks say of it; `hang_at`: whose work does not end.
-std::string hung(const std::string& hang_at, const std::function<void()>& mutate = nullptr) {
+std::string hung(const std::string& hang_at, const std::function<void()>& mutate = nullptr,
+                 bool abort_waits = false) {
   size_t call = 0;  // of the second GPU's, from where the sums begin
   for (const bool hangs : {false, true}) {
     emulated_gpu::Options options;
     options.devices = 3;
     options.peers = 1;
     options.site_frames = 1;
+    options.nccl_abort_waits = abort_waits && hangs;
     emulated_gpu::reset(options);
     auto sums = RankSums::make(3, CommunicatorChoice::kNccl, hangs ? kShort : kLong);
     if (!sums.ok()) return sums.status().message();
@@ -260,6 +296,8 @@ std::string hung(const std::string& hang_at, const std::function<void()>& mutate
 TEST_F(NcclRanksTest, NameTheRankWhoseGpuHangs) {
   const std::string expected = "rank 1 of 3: its GPU has kept the others waiting for 0.3 s";
   EXPECT_EQ(hung("cudaLaunchKernelExC"), expected);
+  // Also while NCCL waits for that GPU (as below).
+  EXPECT_EQ(hung("cudaLaunchKernelExC", nullptr, true), expected);
   const auto sites = emulated_gpu::sync_sites();
   int tried = 0;
   for (const auto& site : sites) {
@@ -270,6 +308,30 @@ TEST_F(NcclRanksTest, NameTheRankWhoseGpuHangs) {
     ++tried;
   }
   EXPECT_EQ(tried, 2);
+}
+
+TEST_F(NcclRanksTest, SayWhyWhileNcclDoesNotLeaveTheGpus) {
+  auto gpus = options();
+  gpus.nccl_abort_waits = true;
+  emulated_gpu::reset(gpus);
+  std::vector<std::unique_ptr<CudaDevice>> owned;
+  std::vector<CudaDevice*> devices;
+  for (const int gpu : {0, 1}) {
+    owned.push_back(std::move(*CudaDevice::open(gpu)));
+    devices.push_back(owned.back().get());
+  }
+  const auto ranks = *NcclRanks::make(**system_nccl(), devices, kLong, kLong);
+  ranks->fail(1, internal_error("it is lost"));
+  const auto aborts = [] {
+    const auto calls = emulated_gpu::calls();
+    return std::count_if(calls.begin(), calls.end(),
+                         [](const auto& call) { return call.name == "ncclCommAbort"; });
+  };
+  while (aborts() < 2) std::this_thread::yield();
+  auto asked = std::async(std::launch::async, [&] { return ranks->check(0); });
+  EXPECT_EQ(asked.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  emulated_gpu::let_go();
+  EXPECT_EQ(asked.get().message(), "rank 1 of 2: it is lost");
 }
 
 TEST_F(NcclRanksTest, SayThatNcclHangs) {
@@ -316,6 +378,27 @@ TEST_F(NcclRanksTest, NameTheRankOfEachCallOfALargeSumThatFails) {
   EXPECT_GE(tried.size(), 1u + 3 + 7);  // start, two sends and receives, end, gathering
 }
 
+// Nothing is free but what the GPU's pool keeps: a sum that needs more memory gets that.
+TEST_F(NcclRanksTest, TakeTheirMemoryFromWhatThePoolKeeps) {
+  constexpr RankSums::Shape kShape{256, 4096};
+  constexpr size_t kPart = size_t{256} * 4096 * sizeof(float);
+  auto gpus = options();
+  gpus.memory_bytes = size_t{64} << 20;
+  emulated_gpu::reset(gpus);
+  auto sums = RankSums::make(2, CommunicatorChoice::kNccl);
+  ASSERT_TRUE(sums.ok()) << sums.status().message();
+  for (const int gpu : {0, 1}) {
+    auto device = std::move(*CudaDevice::open(gpu));
+    const auto free = static_cast<size_t>(device->free_bytes());
+    ASSERT_GT(free, 4 * kPart);
+    // What the test takes itself has room, the parts of all ranks beside it have not.
+    ASSERT_TRUE(DeviceMemory::make(*device, device->load(), free - 3 * kPart, "a test").ok());
+    ASSERT_EQ(cudaStreamSynchronize(device->load()), cudaSuccess);
+  }
+  (void)sums->add(kShape);
+  for (const Status& status : sums->statuses) EXPECT_TRUE(status.ok()) << status.message();
+}
+
 // Every call of the second rank fails once: those of the communicator each time that they are made,
 // others once a place. Whoever asked hears of it; after a failure of a step so do all later ones,
 // at once; and nothing is left.
@@ -330,8 +413,9 @@ class NcclFailures : public NcclRanksTest, public ::testing::WithParamInterface<
   }
   // What only frees, or has another way, as on one GPU (failures_test.cc).
   static bool may_go_unheard(const std::string& text) {
-    for (const char* part : {"Free", "Destroy", "Unload", "Abort", "Finalize", "wait_for_all", "~",
-                             "cuda_backend.cc", "order_after_steps", "free_bytes"})
+    for (const char* part :
+         {"Free", "Destroy", "Unload", "Abort", "Finalize", "wait_for_all", "~", "cuda_backend.cc",
+          "order_after_steps", "free_bytes", "CudaKvSwap::make"})
       if (text.find(part) != std::string::npos) return true;
     return false;
   }
@@ -362,7 +446,11 @@ TEST_P(NcclFailures, OfEachCallAreHeardOfAndLeaveNothing) {
     if (seen[calls[k].name + calls[k].site]++ >= (each_time ? 12 : 1)) continue;
     if (tried++ % kParts != GetParam()) continue;
     emulated_gpu::reset(options());
-    emulated_gpu::inject({.call = k, .error = cudaErrorMemoryAllocation, .device = 1});
+    // Of no memory there is another way: asking once more when the pool has given back its own.
+    const bool takes = calls[k].name.starts_with("cudaMalloc");
+    emulated_gpu::inject({.call = k,
+                          .error = takes ? cudaErrorInvalidValue : cudaErrorMemoryAllocation,
+                          .device = 1});
     RequestLife life(files_, 2, kLong, make);
     Status status = life.start();
     const bool started = status.ok();
@@ -385,7 +473,10 @@ TEST_P(NcclFailures, OfEachCallAreHeardOfAndLeaveNothing) {
     SCOPED_TRACE("call " + std::to_string(k) + ": " + text_of(made[k]));
     if (status.ok() && in_life) {
       const bool of_next = made[k].name == "cudaSetDevice" && k + 1 < made.size();
-      EXPECT_TRUE(may_go_unheard(text_of(made[of_next ? k + 1 : k]))) << "nobody heard of it";
+      // Questions come as often as NCCL is late, so the call may be another one than before.
+      const bool asked_again = made[k].name.starts_with("cudaMalloc") && !takes;
+      EXPECT_TRUE(asked_again || may_go_unheard(text_of(made[of_next ? k + 1 : k])))
+          << "nobody heard of it";
     } else if (in_life) {
       EXPECT_THAT(status.message(), ::testing::AnyOf(HasSubstr("cuda"), HasSubstr("nccl")));
     }

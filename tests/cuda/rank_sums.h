@@ -19,7 +19,7 @@ class RankSums {
   static Result<RankSums> make(int ranks, CommunicatorChoice choice,
                                Duration bound = std::chrono::seconds(600)) {
     RankSums made;
-    ASSIGN_OR_RETURN(made.ranks_, make_cuda_ranks(ranks, bound, choice));
+    ASSIGN_OR_RETURN(made.ranks_, make_cuda_ranks(ranks, bound, choice, bound));
     return made;
   }
 

@@ -10,7 +10,8 @@
 namespace deltad {
 
 Result<std::vector<std::unique_ptr<Communicator>>> make_chosen_communicators(
-    CommunicatorChoice choice, const std::vector<CudaOps*>& ops, Duration bound) {
+    CommunicatorChoice choice, const std::vector<CudaOps*>& ops, Duration bound,
+    Duration least_connecting) {
   if (ops.size() > size_t{cuda::kMaxParts})
     return invalid_argument(fmt::format("{} ranks on GPUs: at most {} can add their parts",
                                         ops.size(), cuda::kMaxParts));
@@ -28,7 +29,7 @@ Result<std::vector<std::unique_ptr<Communicator>>> make_chosen_communicators(
                             : unimplemented(fmt::format("{}, and so ranks need NCCL: {}", no_peers,
                                                         nccl.status().message()));
   if (!no_peers.empty()) log_info("{}: NCCL brings the parts of sums together", no_peers);
-  return make_nccl_communicators(**nccl, ops, bound);
+  return make_nccl_communicators(**nccl, ops, bound, least_connecting);
 }
 
 }  // namespace deltad

@@ -11,7 +11,9 @@
 namespace deltad {
 
 // One a rank, for ops that outlive it. kUnimplemented if there is no way from GPU to GPU as chosen.
+// bound, least_connecting: as of make_nccl_communicators.
 Result<std::vector<std::unique_ptr<Communicator>>> make_chosen_communicators(
-    CommunicatorChoice choice, const std::vector<CudaOps*>& ops, Duration bound);
+    CommunicatorChoice choice, const std::vector<CudaOps*>& ops, Duration bound,
+    Duration least_connecting);
 
 }  // namespace deltad

@@ -131,7 +131,8 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaBackendOptions& opt
   return make_backend(options, std::make_shared<HostPool>());
 }
 
-Result<CudaRanks> make_cuda_ranks(int ranks, Duration bound, CommunicatorChoice choice) {
+Result<CudaRanks> make_cuda_ranks(int ranks, Duration bound, CommunicatorChoice choice,
+                                  Duration least_connecting) {
   CudaRanks made;
   std::vector<CudaOps*> ops;
   const auto pool = std::make_shared<HostPool>();
@@ -142,7 +143,8 @@ Result<CudaRanks> make_cuda_ranks(int ranks, Duration bound, CommunicatorChoice 
     made.backends.push_back(std::move(*backend));
     ops.push_back(&static_cast<CudaOps&>(made.backends.back()->ops()));
   }
-  ASSIGN_OR_RETURN(made.communicators, make_chosen_communicators(choice, ops, bound));
+  ASSIGN_OR_RETURN(made.communicators,
+                   make_chosen_communicators(choice, ops, bound, least_connecting));
   return made;
 }
 

@@ -29,10 +29,12 @@ struct CudaRanks {
 };
 
 // Ranks of tensor parallelism on CUDA's devices 0 to ranks − 1. A rank, or its GPU, that the others
-// have waited for longer than `bound` has failed. Errors as above; kUnimplemented also if there is
-// no way from GPU to GPU as it is chosen.
+// have waited for longer than `bound` has failed; NCCL may take least_connecting to connect them
+// all the same. Errors as above; kUnimplemented also if there is no way from GPU to GPU as it is
+// chosen.
 Result<CudaRanks> make_cuda_ranks(int ranks, Duration bound,
-                                  CommunicatorChoice choice = CommunicatorChoice::kAuto);
+                                  CommunicatorChoice choice = CommunicatorChoice::kAuto,
+                                  Duration least_connecting = std::chrono::seconds(60));
 
 // "CUDA 13.0 (no GPU: …)", "not built in": what make_cuda_backend has to offer here.
 std::string describe_cuda();

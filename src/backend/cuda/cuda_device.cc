@@ -177,9 +177,13 @@ void CudaDevice::fail(const Status& why) {
 Status CudaDevice::Pause::once(const char* purpose) {
   const Duration waited = Clock::real().now() - began_;
   if (waited > device_.bound_) {
-    device_.fail(
+    const Status late =
         unavailable(fmt::format("it did not get to the end of its work for {:g} s, while {}",
-                                seconds(device_.bound_), purpose)));
+                                seconds(device_.bound_), purpose));
+    // It may be a step that is slow, and then all goes on; whether one hangs its engine says.
+    if (device_.steps_under_way())
+      return late.in(fmt::format("GPU {} is at a step", device_.ordinal_));
+    device_.fail(late);
   }
   RETURN_IF_ERROR(device_.health());  // of another wait, too
   if (waited < kAwake)
@@ -204,12 +208,24 @@ int64_t CudaDevice::free_bytes() {
   return static_cast<int64_t>(left + (reserved - std::min(reserved, used)));
 }
 
-cudaError_t CudaDevice::trim() { return cudaMemPoolTrimTo(pool_, 0); }
+// What was given back in the order of a stream may count as used until the host has seen that the
+// stream got there.
+cudaError_t CudaDevice::trim() {
+  const auto state = [&] { return cudaStreamQuery(load_); };
+  if (!await(state, "cudaStreamQuery", "waiting for memory that loads gave back").ok())
+    return cudaErrorNotReady;
+  return cudaMemPoolTrimTo(pool_, 0);
+}
 
 Status CudaDevice::allocate(void** data, size_t bytes, const char* purpose) {
   cudaError_t error = cudaMalloc(data, bytes);
   if (error == cudaErrorMemoryAllocation && trim() == cudaSuccess) error = cudaMalloc(data, bytes);
   return check(error, "cudaMalloc", fmt::format("taking {} bytes for {}", bytes, purpose));
+}
+
+bool CudaDevice::steps_under_way() {
+  MutexLock lock(mutex_);
+  return cudaEventQuery(steps_) == cudaErrorNotReady;
 }
 
 Status CudaDevice::step_ended() {

@@ -44,7 +44,8 @@ class CudaDevice {
 
   // Returns when `query` (cudaEventQuery, cudaStreamQuery) no longer says cudaErrorNotReady; asleep
   // but for the first moments. A GPU that lets a load wait for longer than the bound has failed,
-  // for good: CUDA's own waits have no end.
+  // for good, unless it is at a step that loads may wait for: then only this wait has. CUDA's own
+  // waits have no end.
   template <class Query>
   Status await(const Query& query, std::string_view call, const char* purpose) {
     for (Pause pause(*this);;) {
@@ -69,7 +70,8 @@ class CudaDevice {
 
   // Memory in the order of a stream comes out of a pool that keeps what is given back: variants and
   // scratch come and go, and the system's part of it costs more than all of CUDA's. What the pool
-  // keeps without use is free for all else: whoever finds no room tries again after trim().
+  // keeps without use is free for all else: whoever finds no room tries again after trim(), which
+  // waits for loads.
   cudaError_t trim();
   // cudaMalloc.
   Status allocate(void** data, size_t bytes, const char* purpose);
@@ -93,6 +95,7 @@ class CudaDevice {
   explicit CudaDevice(Duration bound) : bound_(bound) {}
   Status start(int ordinal);
   void fail(const Status& why);
+  bool steps_under_way();
 
   const Duration bound_;
   int ordinal_ = 0;

@@ -39,8 +39,10 @@ class CudaOps final : public Ops {
   // Null: there are no others.
   void work_with(StepProgram::Together* others) {
     program_.work_with(others);
-    has_others_ = others != nullptr;
+    has_others(others != nullptr);
   }
+  // Whether steps wait for other GPUs, which may hang.
+  void has_others(bool has) { has_others_ = has; }
   // Once, after the weights are declared.
   Status allocate_slots();
   int64_t replayed_steps() const { return program_.replays(); }

@@ -8,25 +8,28 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <iterator>
 #include <thread>
 #include <utility>
 
 #include "backend/cuda/nccl_ranks.h"
+#include "backend/cuda/rank_calls.h"
 #include "base/check.h"
 #include "kernels/cuda/sum_parts.h"
 
 namespace deltad {
 namespace {
 
-// Bytes of a part from which rows are divided, as over peer memory. Not measured.
-constexpr int64_t kLarge = 256 << 10;
-
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(std::shared_ptr<NcclRanks> ranks, int rank, CudaOps& ops)
-      : ranks_(std::move(ranks)), rank_(rank), ops_(ops), device_(ops.device()) {}
+      : ranks_(std::move(ranks)), rank_(rank), ops_(ops), device_(ops.device()) {
+    ops_.has_others(true);
+  }
   ~NcclCommunicator() override {
     ranks_->wait_for_aborts();
+    ops_.has_others(false);
     if (parts_ == nullptr) return;
     CudaDevice::wait_for_all();
     cudaFree(parts_);
@@ -42,6 +45,8 @@ class NcclCommunicator final : public Communicator {
   Status status() const override { return ranks_->meeting().status(); }
   size_t workspace_bytes() const override { return parts_bytes_; }
   std::string description() const override { return "sums by NCCL " + ranks_->nccl().version(); }
+  // Uses what sums use once, on the rank's thread, as all ranks do.
+  Status open_ways() { return or_fail(try_ways()); }
 
  private:
   // Who does not go on must not be waited for by a kernel of NCCL's.
@@ -53,6 +58,7 @@ class NcclCommunicator final : public Communicator {
   Status reduce(TensorView out, TensorView part, Epilogue epilogue);
   Status exchange(TensorView out, TensorView part, Epilogue epilogue);
   Status make_room(int64_t elements);
+  Status try_ways();
   Status gather(const float* mine, int64_t elements);
   Status sum(TensorView out, int64_t rows, int64_t part_stride,
              const std::vector<const float*>& parts, Epilogue epilogue);
@@ -69,7 +75,8 @@ class NcclCommunicator final : public Communicator {
 };
 
 // Before the ranks meet: taking memory may wait for all that a GPU has to do, and so must not come
-// between a gathering of some ranks and that of others.
+// between a gathering of some ranks and that of others. Grown by more than is asked for, as batches
+// differ.
 Status NcclCommunicator::make_room(int64_t elements) {
   const size_t bytes = static_cast<size_t>(elements) * sizeof(float);
   if (bytes <= parts_bytes_) return {};
@@ -78,11 +85,11 @@ Status NcclCommunicator::make_room(int64_t elements) {
     cudaFree(std::exchange(parts_, nullptr));
   }
   parts_bytes_ = 0;
+  const size_t taken = bytes + bytes / 2;
   void* memory = nullptr;
-  RETURN_IF_ERROR(CUDA_STATUS(device_, cudaMalloc(&memory, bytes),
-                              fmt::format("taking {} bytes for the parts of sums", bytes)));
+  RETURN_IF_ERROR(device_.allocate(&memory, taken, "the parts of sums"));
   parts_ = static_cast<float*>(memory);
-  parts_bytes_ = bytes;
+  parts_bytes_ = taken;
   return {};
 }
 
@@ -93,7 +100,7 @@ Status NcclCommunicator::reduce(TensorView out, TensorView part, Epilogue epilog
   RETURN_IF_ERROR(status());
   RETURN_IF_ERROR(ops_.flush());
   const int64_t rows = part.rows(), elements = rows * part.row_stride;
-  const bool large = elements * int64_t{sizeof(float)} >= kLarge && size() > 2;
+  const bool large = elements * int64_t{sizeof(float)} >= kLargePart && size() > 2;
   const int64_t each = (rows + size() - 1) / size();  // rows that a rank adds of a large one
   RETURN_IF_ERROR(make_room(size() * (large ? each * part.row_stride : elements)));
   RETURN_IF_ERROR(ranks_->events().record(rank_, device_));
@@ -173,7 +180,8 @@ Status NcclCommunicator::sum(TensorView out, int64_t rows, int64_t part_stride,
 Status NcclCommunicator::wait() {
   RETURN_IF_ERROR(status());
   RETURN_IF_ERROR(ops_.flush());
-  const TimePoint deadline = Clock::real().now() + ranks_->meeting().bound();
+  const Duration patience = ranks_->bound();
+  const TimePoint deadline = Clock::real().now() + patience;
   for (;;) {
     const cudaError_t state = cudaStreamQuery(device_.compute());
     if (state != cudaErrorNotReady)
@@ -183,7 +191,7 @@ Status NcclCommunicator::wait() {
     if (state == cudaSuccess) return {};
     RETURN_IF_ERROR(ranks_->check(rank_));
     if (Clock::real().now() > deadline) {
-      const double bound = seconds(ranks_->meeting().bound());
+      const double bound = seconds(patience);
       const int slowest = ranks_->events().slowest(rank_);
       if (slowest == RankEvents::kNobody)
         return unavailable(
@@ -196,17 +204,58 @@ Status NcclCommunicator::wait() {
   }
 }
 
+// NCCL makes the ways between GPUs, and takes their buffers, when they are first used: now, before
+// anybody asks what memory is left for variants and KV blocks. The ranks do not meet for it: that
+// has the bound of steps.
+Status NcclCommunicator::try_ways() {
+  constexpr int64_t kColumns = 64;
+  RETURN_IF_ERROR(device_.use());
+  const int64_t elements = size() * kColumns;
+  ASSIGN_OR_RETURN(
+      const DeviceMemory memory,
+      DeviceMemory::make(device_, device_.compute(), static_cast<size_t>(elements) * sizeof(float),
+                         "connecting the ranks"));
+  // A row a rank.
+  const TensorView part =
+      matrix_view(memory.data(), DType::kF32, size(), kColumns, kColumns, DeviceKind::kCuda);
+  RETURN_IF_ERROR(make_room(elements));
+  RETURN_IF_ERROR(ranks_->events().record(rank_, device_));
+  RETURN_IF_ERROR(size() > 2 ? exchange(part, part, Epilogue::kStore)
+                             : gather(part.row<float>(0), kColumns));
+  RETURN_IF_ERROR(ranks_->events().record(rank_, device_));
+  return wait();
+}
+
+// Of NCCL's calls it would make such that wait for other GPUs, without end if one hangs.
+Status check_environment() {
+  const char* blocking = std::getenv("NCCL_COMM_BLOCKING");
+  if (blocking == nullptr || std::strtol(blocking, nullptr, 0) != 1) return {};
+  return invalid_argument(
+      "NCCL_COMM_BLOCKING=1 in the environment lets NCCL's calls wait without end: unset it");
+}
+
 }  // namespace
 
 Result<std::vector<std::unique_ptr<Communicator>>> make_nccl_communicators(
-    const NcclLibrary& nccl, const std::vector<CudaOps*>& ops, Duration bound) {
+    const NcclLibrary& nccl, const std::vector<CudaOps*>& ops, Duration bound,
+    Duration least_connecting) {
+  RETURN_IF_ERROR(check_environment());
   std::vector<CudaDevice*> devices;
   for (CudaOps* of_rank : ops) devices.push_back(&of_rank->device());
-  ASSIGN_OR_RETURN(const std::shared_ptr<NcclRanks> ranks, NcclRanks::make(nccl, devices, bound));
-  std::vector<std::unique_ptr<Communicator>> made;
+  ASSIGN_OR_RETURN(const std::shared_ptr<NcclRanks> ranks,
+                   NcclRanks::make(nccl, devices, bound, std::max(bound, least_connecting)));
+  std::vector<std::unique_ptr<NcclCommunicator>> of_ranks;
   for (size_t rank = 0; rank < ops.size(); ++rank)
-    made.push_back(std::make_unique<NcclCommunicator>(ranks, static_cast<int>(rank), *ops[rank]));
-  return made;
+    of_ranks.push_back(
+        std::make_unique<NcclCommunicator>(ranks, static_cast<int>(rank), *ops[rank]));
+  std::vector<std::thread> threads;
+  for (const auto& of_rank : of_ranks)
+    threads.emplace_back([&of_rank] { (void)of_rank->open_ways(); });
+  for (std::thread& thread : threads) thread.join();
+  RETURN_IF_ERROR(ranks->meeting().status());
+  ranks->set_connected();
+  return std::vector<std::unique_ptr<Communicator>>(std::make_move_iterator(of_ranks.begin()),
+                                                    std::make_move_iterator(of_ranks.end()));
 }
 
 }  // namespace deltad

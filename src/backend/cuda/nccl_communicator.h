@@ -14,9 +14,10 @@
 
 namespace deltad {
 
-// One a rank, for ops that outlive it. bound: of connecting them, and as of RankMeeting, for the
-// ranks' threads and for their GPUs.
+// One a rank, for ops that outlive it. bound: as of RankMeeting, for the ranks' threads and for
+// their GPUs; least_connecting: connecting them may take so long all the same.
 Result<std::vector<std::unique_ptr<Communicator>>> make_nccl_communicators(
-    const NcclLibrary& nccl, const std::vector<CudaOps*>& ops, Duration bound);
+    const NcclLibrary& nccl, const std::vector<CudaOps*>& ops, Duration bound,
+    Duration least_connecting);
 
 }  // namespace deltad

@@ -8,8 +8,9 @@ namespace deltad {
 
 Result<std::shared_ptr<NcclRanks>> NcclRanks::make(const NcclLibrary& nccl,
                                                    const std::vector<CudaDevice*>& devices,
-                                                   Duration bound) {
-  std::shared_ptr<NcclRanks> made(new NcclRanks(nccl, static_cast<int>(devices.size()), bound));
+                                                   Duration bound, Duration connecting) {
+  std::shared_ptr<NcclRanks> made(
+      new NcclRanks(nccl, static_cast<int>(devices.size()), bound, connecting));
   RETURN_IF_ERROR(made->connect(devices));
   return made;
 }
@@ -84,15 +85,16 @@ Status NcclRanks::state(int rank, std::string_view purpose, bool* under_way) {
 }
 
 Status NcclRanks::wait(int rank, std::string_view purpose) {
-  const TimePoint deadline = Clock::real().now() + meeting_.bound();
+  const Duration patience = bound();
+  const TimePoint deadline = Clock::real().now() + patience;
   for (;;) {
     bool under_way = false;
     RETURN_IF_ERROR(state(rank, purpose, &under_way));
     if (!under_way) return {};
     RETURN_IF_ERROR(meeting_.status());
     if (Clock::real().now() > deadline)
-      return unavailable(fmt::format("NCCL has not ended after {:g} s, while {}",
-                                     seconds(meeting_.bound()), purpose));
+      return unavailable(
+          fmt::format("NCCL has not ended after {:g} s, while {}", seconds(patience), purpose));
     std::this_thread::yield();
   }
 }
@@ -123,11 +125,15 @@ void NcclRanks::fail(int rank, const Status& why) {
   for (int r = 0; r < size(); ++r) aborts_.emplace_back([this, r] { abort(r); });
 }
 
+// Without the member's mutex, for the same reason: the rank's thread asks for its state meanwhile.
 void NcclRanks::abort(int rank) {
   Member& member = members_[static_cast<size_t>(rank)];
-  MutexLock lock(member.mutex);
-  if (member.comm != nullptr) nccl_.comm_abort(member.comm);
-  member.comm = nullptr;
+  ncclComm_t comm = nullptr;
+  {
+    MutexLock lock(member.mutex);
+    comm = std::exchange(member.comm, nullptr);
+  }
+  if (comm != nullptr) nccl_.comm_abort(comm);
 }
 
 void NcclRanks::wait_for_aborts() {

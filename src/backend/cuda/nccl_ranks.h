@@ -18,16 +18,20 @@ namespace deltad {
 
 class NcclRanks {
  public:
-  // Connects the GPUs, a rank each; the error names the one that did not come.
+  // Connects the GPUs, a rank each; the error names the one that did not come. bound: the
+  // meeting's; connecting: in its place, until set_connected().
   static Result<std::shared_ptr<NcclRanks>> make(const NcclLibrary& nccl,
                                                  const std::vector<CudaDevice*>& devices,
-                                                 Duration bound);
+                                                 Duration bound, Duration connecting);
   ~NcclRanks();
   NcclRanks(const NcclRanks&) = delete;
 
   const NcclLibrary& nccl() const { return nccl_; }
   RankMeeting& meeting() { return meeting_; }
   RankEvents& events() { return events_; }
+  // How long NCCL and the GPUs may take. set_connected: before the ranks' threads.
+  Duration bound() const { return connected_ ? meeting_.bound() : connecting_; }
+  void set_connected() { connected_ = true; }
 
   // Lets `ask` give the rank's communicator work, which is on its stream when this returns.
   Status order(int rank, std::string_view call, const std::function<ncclResult_t(ncclComm_t)>& ask);
@@ -42,11 +46,15 @@ class NcclRanks {
  private:
   struct Member {
     Mutex mutex;
-    ncclComm_t comm GUARDED_BY(mutex) = nullptr;  // null once it is aborted
+    ncclComm_t comm GUARDED_BY(mutex) = nullptr;  // null once it is to be aborted
   };
 
-  NcclRanks(const NcclLibrary& nccl, int ranks, Duration bound)
-      : nccl_(nccl), meeting_(ranks, bound), events_(ranks), members_(static_cast<size_t>(ranks)) {}
+  NcclRanks(const NcclLibrary& nccl, int ranks, Duration bound, Duration connecting)
+      : nccl_(nccl),
+        connecting_(connecting),
+        meeting_(ranks, bound),
+        events_(ranks),
+        members_(static_cast<size_t>(ranks)) {}
   int size() const { return meeting_.size(); }
   Status connect(const std::vector<CudaDevice*>& devices);
   // What NCCL says of the last call; `purpose` is what that was for.
@@ -56,6 +64,8 @@ class NcclRanks {
   bool finalize();
 
   const NcclLibrary& nccl_;
+  const Duration connecting_;
+  bool connected_ = false;
   RankMeeting meeting_;
   RankEvents events_;
   std::vector<Member> members_;  // by rank

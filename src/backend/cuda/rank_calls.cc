@@ -8,10 +8,6 @@
 namespace deltad {
 namespace {
 
-// Bytes of a part from which rows are divided. Not measured: where reading seven parts over NVLink
-// takes longer than meeting once more.
-constexpr int64_t kLarge = 256 << 10;
-
 // Rows [first, end) of out get the sum of those of the parts.
 void add_sum(RankTurn& turn, TensorView out, std::span<const TensorView> parts, int64_t first,
              int64_t end, Epilogue epilogue) {
@@ -50,7 +46,7 @@ std::vector<RankTurn> turns_of(const RankCall& call, int rank, std::span<const T
   if (call.collects) return turns_of_collect(call, rank, parts);
   const auto ranks = static_cast<int>(parts.size());
   const int64_t rows = call.part.rows();
-  if (rows * call.part.row_stride * int64_t{sizeof(float)} < kLarge || ranks == 2) {
+  if (rows * call.part.row_stride * int64_t{sizeof(float)} < kLargePart || ranks == 2) {
     RankTurn all;
     add_sum(all, call.out, parts, 0, rows, call.epilogue);
     return {all};

@@ -11,6 +11,10 @@
 
 namespace deltad {
 
+// Bytes of a part from which its rows are divided among more than two ranks. Not measured: where
+// reading seven parts over NVLink takes longer than meeting once more.
+constexpr int64_t kLargePart = 256 << 10;
+
 // A call of Communicator: all_reduce, or collect.
 struct RankCall {
   TensorView out, part;

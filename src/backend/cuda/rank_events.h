@@ -1,5 +1,6 @@
 // RankEvents: events on the ranks' streams of steps, by which it is told whose GPU the others wait
-// for. Shared by the communicators of ranks on GPUs, each of which marks its own rank's stream.
+// for. Of ranks that NCCL connects (NcclRanks), each of which marks its own stream. Over peer
+// memory such events also order the ranks' work, and are CudaCommunicator's own.
 #pragma once
 
 #include <array>

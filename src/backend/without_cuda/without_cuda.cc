@@ -7,7 +7,7 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaBackendOptions&) {
   return unimplemented("this program was built without CUDA: there was no nvcc");
 }
 
-Result<CudaRanks> make_cuda_ranks(int, Duration, CommunicatorChoice) {
+Result<CudaRanks> make_cuda_ranks(int, Duration, CommunicatorChoice, Duration) {
   return make_cuda_backend({}).status();
 }
 

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/random_model.h"
+
 namespace deltad {
 namespace {
 
@@ -32,6 +34,18 @@ TEST(Device, CudaIsAnErrorWithoutIt) {
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.status().code(), Code::kUnimplemented);
   EXPECT_THAT(made.status().message(), HasSubstr("device: cuda: this program was built without"));
+}
+
+TEST(Device, AutoDoesNotFallBackWhereACommunicatorOfGpusIsAskedFor) {
+  ParallelOptions two;
+  two.ranks = 2;
+  const auto make = [&](CommunicatorChoice choice) {
+    return make_parallel_backend(DeviceChoice::kAuto, choice, testing::even_model(), kCpu, two)
+        .status();
+  };
+  EXPECT_TRUE(make(CommunicatorChoice::kAuto).ok());
+  EXPECT_THAT(make(CommunicatorChoice::kNccl).message(),
+              StartsWith("device: auto with communicator: nccl: "));
 }
 
 TEST(Device, BackendsAreNamed) {

@@ -471,6 +471,78 @@ TEST(DeltaCacheTiers, TheHostGivesUpCopiesOfWhatIsOnTheDeviceFirst) {
   EXPECT_EQ(world.where(c), Residency::kHost);
 }
 
+TEST(DeltaCacheTiers, WhatIsEvictedOnItsWayLeavesNothing) {
+  CacheWorld world(options(10, 30));
+  const VariantId out = world.add("out", 10), other = world.add("other", 10);
+  serve(world, out);
+  world.want(other);
+  ASSERT_TRUE(world.cache.evict(out).ok());
+  world.run();
+  world.demoted(out);
+  EXPECT_THAT(world.log,
+              ElementsAre("load out", "demote out", "free out", "free host out", "load other"));
+  for (const bool in_time : {true, false}) {
+    CopyOnTheHost back(options(10, 30));
+    back.set_budget(Tier::kDevice, 20);
+    ASSERT_TRUE(back.cache.prefetch(back.a).ok());
+    back.run();
+    ASSERT_TRUE(back.cache.evict(back.a).ok());
+    back.run();
+    if (in_time)
+      back.end_load(back.a, cancelled("stopped"), 0);
+    else
+      back.loaded(back.a);
+    EXPECT_EQ(back.where(back.a), Residency::kDisk);
+    EXPECT_EQ(back.used(Tier::kHost), 0);
+  }
+  // But not what somebody asks for by then.
+  CopyOnTheHost again(options(10, 30));
+  again.set_budget(Tier::kDevice, 20);
+  ASSERT_TRUE(again.cache.prefetch(again.a).ok());
+  again.run();
+  ASSERT_TRUE(again.cache.evict(again.a).ok());
+  again.run();
+  again.want(again.a);
+  again.end_load(again.a, cancelled("stopped"), 0);
+  EXPECT_THAT(again.log, ElementsAre("promote a", "cancel a", "promote a"));
+}
+
+TEST(DeltaCacheTiers, OnlyCopiesThatSucceedAreCounted) {
+  CopyOnTheHost world(options(10, 30));
+  EXPECT_EQ(world.cache.stats().demotions, 1u);
+  world.want(world.a);
+  world.demoted(world.b, false);
+  EXPECT_EQ(world.cache.stats().demotions, 1u);
+  world.end_load(world.a, internal_error("a copy"), 0);
+  EXPECT_EQ(world.cache.stats().promotions, 0u);
+  world.tick(2);
+  world.want(world.a);
+  world.loaded(world.a);
+  EXPECT_EQ(world.cache.stats().promotions, 1u);
+}
+
+// A hot one is spared while a cold one is in use, but not where the host has it: it is back at
+// once.
+TEST(DeltaCacheTiers, NobodyWaitsToSpareWhatTheHostKeeps) {
+  for (const int64_t host : {0, 30}) {
+    CacheWorld world(options(20, host));
+    const VariantId hot = world.add("hot", 10), cold = world.add("cold", 10),
+                    x = world.add("x", 10);
+    world.want(hot);
+    world.clock.advance(1);  // what a load takes
+    world.loaded(hot);
+    world.release(hot);
+    for (int i = 0; i < 8; ++i) serve(world, hot);
+    world.want(cold);
+    world.clock.advance(1);
+    world.loaded(cold);
+    world.log.clear();
+    world.want(x);
+    EXPECT_EQ(world.log,
+              host == 0 ? std::vector<std::string>{} : std::vector<std::string>{"demote hot"});
+  }
+}
+
 TEST(DeltaCache, AThousandVariantsCostLittle) {
   CacheWorld world(options(100));
   std::vector<VariantId> ids;

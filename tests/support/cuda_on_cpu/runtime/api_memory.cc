@@ -13,11 +13,17 @@ cudaError_t allocate(Call& call, Gpu& gpu, void** out, size_t size, bool pooled)
   return *out == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 
+// −1 if it is none.
+int device_of(const Gpu& gpu, cudaMemPool_t pool) {
+  const auto number = reinterpret_cast<uintptr_t>(pool);
+  if (number == 0 || number > static_cast<uintptr_t>(gpu.options.devices)) return -1;
+  return static_cast<int>(number) - 1;
+}
+
 // Null if it is none.
 Memory::Pool* pool_of(Gpu& gpu, cudaMemPool_t pool) {
-  const auto number = reinterpret_cast<uintptr_t>(pool);
-  if (number == 0 || number > static_cast<uintptr_t>(gpu.options.devices)) return nullptr;
-  return &gpu.memory.pool(static_cast<int>(number) - 1);
+  const int device = device_of(gpu, pool);
+  return device < 0 ? nullptr : &gpu.memory.pool(device);
 }
 
 cudaError_t allocate_pinned(Call& call, void** out, size_t size, bool mapped) {
@@ -114,9 +120,9 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t memPool, enum cudaMemPoolAttr 
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t memPool, size_t minBytesToKeep) {
   EMULATED_CALL(cudaMemPoolTrimTo);
   return call.make([&](Gpu& gpu) -> cudaError_t {
-    Memory::Pool* pool = pool_of(gpu, memPool);
-    if (pool == nullptr) return cudaErrorInvalidValue;
-    pool->trim(minBytesToKeep);
+    const int device = device_of(gpu, memPool);
+    if (device < 0) return cudaErrorInvalidValue;
+    gpu.memory.trim(device, minBytesToKeep);
     return cudaSuccess;
   });
 }

@@ -344,8 +344,11 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 // Work of this rank that waits for others is over, without a result.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   EMULATED_CALL(ncclCommAbort, CallKind::kReleases);
-  return result_of(
-      call.make([&](Gpu& gpu) -> cudaError_t { return remove_comm(call, gpu, comm, true); }));
+  // The lock is the Call's, which the analysis does not see.
+  return result_of(call.make([&](Gpu& gpu) NO_THREAD_SAFETY_ANALYSIS -> cudaError_t {
+    while (gpu.options.nccl_abort_waits && !gpu.let_go) gpu.changed.wait(gpu.mutex);
+    return remove_comm(call, gpu, comm, true);
+  }));
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {

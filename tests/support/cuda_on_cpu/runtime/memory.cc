@@ -175,8 +175,22 @@ void Memory::give_back(const Allocation& allocation) {
 
 void Memory::left(void* base, const CallSite& site, const Operation& operation) {
   Allocation& allocation = *find(base);
+  allocation.left_on = operation.timeline;
+  allocation.left_at = operation.time;
   check_unused(allocation, site, operation.known);
   remove(allocation, site);
+}
+
+void Memory::trim(int device, size_t keep) {
+  size_t unseen = 0;
+  for (const auto& [base, allocation] : all_) {
+    if (allocation->device != device || !allocation->pooled || !allocation->leaving) continue;
+    const bool seen =
+        allocation->freed && gpu_.host.knows(allocation->left_on, allocation->left_at);
+    if (!seen) unseen += allocation->bytes;
+  }
+  Pool& of_device = pool(device);
+  of_device.trim(std::max(keep, of_device.used + unseen));
 }
 
 bool Memory::free(void* base, MemoryKind kind, const CallSite& site) {

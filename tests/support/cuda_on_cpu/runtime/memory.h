@@ -34,6 +34,8 @@ struct Allocation {
   bool mapped = true;    // kernels may touch it
   bool pooled = false;   // out of the device's pool
   bool leaving = false;  // a stream frees it when it gets there; not counted any more
+  Timeline left_on = 0;  // the stream, once it has been there
+  uint32_t left_at = 0;
   bool freed = false;
   CallSite freed_at = {};
   std::unique_ptr<emulator::AccessLog> log = {};
@@ -90,6 +92,8 @@ class Memory {
     void trim(size_t keep) { reserved = std::max(used, std::min(reserved, keep)); }
   };
   Pool& pool(int device) { return devices_[static_cast<size_t>(device)].pool; }
+  // As cudaMemPoolTrimTo: what the host has not seen to be free stays.
+  void trim(int device, size_t keep);
   // That is neither allocated nor kept by the pool.
   size_t room(int device) const {
     const Arena& arena = devices_[static_cast<size_t>(device)];
