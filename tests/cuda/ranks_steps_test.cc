@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/cuda/cuda_ops.h"
@@ -125,7 +126,50 @@ TEST_F(RanksSteps, OfLargeSumsAreGraphsToo) {
   run(*base, {nullptr}, 40);
 }
 
-// Graphs hold no variant's address, and what they take is accounted for on each GPU.
+// A call that fails while a graph is made ends nothing: the step runs as it did before, and so do
+// all when that has come too often.
+TEST_F(RanksSteps, OfWhichNoGraphCanBeMadeGoOnWithout) {
+  ModelConfig config = even_model();
+  config.layers = 1;
+  const auto paths = write_model(config);
+  const auto base = on_gpus(folder_.path(), 2);
+  ASSERT_NE(base, nullptr);
+  const auto variants = load_all(*base, {paths[1]});
+  Stepper stepper(*base, 5);
+  int32_t rows = 0;
+  const auto count = [](const char* name, int device) {
+    size_t calls = 0;
+    for (const auto& call : emulated_gpu::calls())
+      calls += call.name == name && call.device == device;
+    return calls;
+  };
+  for (const auto& [name, device] : {std::pair{"cudaGraphInstantiate", 0},
+                                     std::pair{"cudaStreamBeginCapture", 0},
+                                     {"cudaEventRecordWithFlags", 1},
+                                     {"cudaLaunchKernelExC", 1}}) {
+    SCOPED_TRACE(name);
+    const int64_t before = replays(*base, 1);
+    const Values first = step(*base, stepper, variants, ++rows, false);
+    for (int i = 0; i < 6; ++i) {
+      if (i == 2)
+        emulated_gpu::inject({.call = count(name, device),
+                              .error = cudaErrorMemoryAllocation,
+                              .device = device,
+                              .name = name});
+      EXPECT_EQ(step(*base, stepper, variants, rows, false), first) << i;
+    }
+    ASSERT_TRUE(base->parallel->health().ok()) << base->parallel->health().message();
+    // Of the two lists one has become a graph.
+    EXPECT_GE(replays(*base, 1) - before, 2);
+    EXPECT_LE(replays(*base, 1) - before, 3);
+  }
+  const int64_t before = replays(*base, 1);
+  const Values first = step(*base, stepper, variants, ++rows, false);
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(step(*base, stepper, variants, rows, false), first) << i;
+  EXPECT_EQ(replays(*base, 1), before);
+}
+
+// Graphs hold no variant's address.
 TEST_F(RanksSteps, OfVariantsThatAreReplacedStayTheSameGraph) {
   const auto paths = write_model(even_model());
   write_random_delta(folder_.file("other"), even_model(), {2, true, false, 0}, 9);

@@ -64,8 +64,7 @@ class CudaCommunicator final : public Communicator, public StepProgram::Together
     ops_.work_with(nullptr);
     for (cudaEvent_t event : ranks_->events[static_cast<size_t>(rank_)])
       if (event != nullptr) cudaEventDestroy(event);
-    for (cudaEvent_t event : begun_)
-      if (event != nullptr) cudaEventDestroy(event);
+    if (begun_ != nullptr) cudaEventDestroy(begun_);
   }
 
   int rank() const override { return rank_; }
@@ -108,12 +107,11 @@ class CudaCommunicator final : public Communicator, public StepProgram::Together
   const int rank_;
   CudaOps& ops_;
   CudaDevice& device_;
-  uint64_t turn_ = 0;                   // arrivals
-  std::array<cudaEvent_t, 2> begun_{};  // before the last two steps: all that came earlier
-  size_t step_ = 0;                     // of begun_
-  std::vector<RankCall> calls_;         // of the step's list, in order
-  bool was_graph_ = false;              // the last step with a list
-  uint64_t after_graph_ = 0;            // the turn that marks its end
+  uint64_t turn_ = 0;            // arrivals
+  cudaEvent_t begun_ = nullptr;  // before the last step: all that came earlier
+  std::vector<RankCall> calls_;  // of the step's list, in order
+  bool was_graph_ = false;       // the last step with a list
+  uint64_t after_graph_ = 0;     // the turn that marks its end
 };
 
 Status CudaCommunicator::make_event(cudaEvent_t& event) {
@@ -220,12 +218,10 @@ Status CudaCommunicator::begin_step() {
   RETURN_IF_ERROR(device_.use());
   if (was_graph_) RETURN_IF_ERROR(settle());
   was_graph_ = false;
-  const cudaEvent_t before = begun_[step_];
-  if (before != nullptr)
-    RETURN_IF_ERROR(wait_while_not_ready([&] { return cudaEventQuery(before); }, "cudaEventQuery"));
-  step_ = 1 - step_;
-  RETURN_IF_ERROR(make_event(begun_[step_]));
-  return CUDA_STATUS(device_, cudaEventRecord(begun_[step_], device_.compute()),
+  if (begun_ != nullptr)
+    RETURN_IF_ERROR(wait_while_not_ready([&] { return cudaEventQuery(begun_); }, "cudaEventQuery"));
+  RETURN_IF_ERROR(make_event(begun_));
+  return CUDA_STATUS(device_, cudaEventRecord(begun_, device_.compute()),
                      "marking what a rank has done");
 }
 

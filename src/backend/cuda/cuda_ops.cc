@@ -44,7 +44,8 @@ void CudaOps::begin_step(const StepTables& tables) {
 
 Status CudaOps::end_list() {
   if (working()) note(program_.end());
-  outgrown_.clear();  // in the order of the stream
+  // In the order of the stream; not after a failure, when another rank may still capture it.
+  if (working()) outgrown_.clear();
   return failure_;
 }
 
@@ -88,6 +89,9 @@ Status CudaOps::fetch_bytes(const std::array<OnDevice, 2>& parts,
       note(grown.status());
       return failure_;
     }
+    // To give pinned memory back may wait for the GPUs, without a bound: while a rank's may hang it
+    // is kept. By what it grows, that is at most twice what is used.
+    if (has_others_ && downloaded_.bytes() > 0) outgrown_pinned_.push_back(std::move(downloaded_));
     downloaded_ = std::move(*grown);
   }
   size_t at = 0;

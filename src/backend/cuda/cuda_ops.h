@@ -149,6 +149,7 @@ class CudaOps final : public Ops {
   Status failure_;
   bool has_others_ = false;  // whose GPUs may hang: then what waits for this one would never end
   std::vector<DeviceMemory> outgrown_;  // in this step
+  std::vector<PinnedMemory> outgrown_pinned_;
   std::atomic<size_t> device_bytes_{0};
 };
 

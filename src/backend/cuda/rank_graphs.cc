@@ -7,11 +7,15 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/log.h"
 
 namespace deltad {
 namespace {
 
 constexpr char kPurpose[] = "capturing a step of all ranks";
+
+// Lists of which no graph could be made: after as many none is tried any more.
+constexpr int kMostRefusals = 4;
 
 }  // namespace
 
@@ -50,16 +54,43 @@ Result<bool> RankGraphs::launch(const std::vector<uint64_t>& numbers,
       }));
     return false;
   }
+  if (known.refused || (known.graph == nullptr && refusals_ >= kMostRefusals)) return false;
   if (known.graph == nullptr) {
-    RETURN_IF_ERROR(check(make_events(lists)));
-    RETURN_IF_ERROR(check(turn_to(0)));
-    RETURN_IF_ERROR(capture(known, lists));
+    const Status made = make(known, lists);
+    if (!made.ok()) return refuse(known, made);
   }
   last_marks_ = known.marks;
   RETURN_IF_ERROR(check(turn_to(0)));
   RETURN_IF_ERROR(check(CUDA_STATUS(device(0), cudaGraphLaunch(known.graph, device(0).compute()),
                                     "launching a graph of all ranks")));
   return true;
+}
+
+Status RankGraphs::make(Known& known, std::span<const RankList> lists) {
+  RETURN_IF_ERROR(check(make_events(lists)));
+  RETURN_IF_ERROR(check(turn_to(0)));
+  return capture(known, lists);
+}
+
+// Nothing of the step has been launched, so that it can still go without a graph: unless a GPU has
+// failed, or a stream does not leave the capture.
+Result<bool> RankGraphs::refuse(Known& known, const Status& why) {
+  known.graph = nullptr;
+  for (CudaDevice* device : devices_) {
+    RETURN_IF_ERROR(device->use());
+    auto state = cudaStreamCaptureStatusActive;
+    if (!device->health().ok() || cudaStreamIsCapturing(device->compute(), &state) != cudaSuccess ||
+        state != cudaStreamCaptureStatusNone)
+      return why;
+  }
+  RETURN_IF_ERROR(device(0).use());
+  failed_rank_ = -1;
+  known.refused = true;
+  if (++refusals_ == 1)
+    log_warning("steps of these ranks go on without a graph, and slower: {}", why.message());
+  if (refusals_ == kMostRefusals)
+    log_warning("no more graphs of all ranks are tried: {} could not be made", refusals_);
+  return false;
 }
 
 Status RankGraphs::turn_to(int rank) {

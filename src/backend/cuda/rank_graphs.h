@@ -3,6 +3,7 @@
 // by the ranks' communicators; called by rank 0's thread while the others' wait for it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -26,8 +27,8 @@ class RankGraphs {
   RankGraphs(const RankGraphs&) = delete;
 
   // Launches the graph of these lists on rank 0's stream of steps, to which it is all ranks' work.
-  // False if this is the first time that they come together: then each rank runs its own. Lists
-  // with the same numbers are the same.
+  // False if this is the first time that they come together, or no graph of them can be made: then
+  // each rank runs its own. Lists with the same numbers are the same.
   Result<bool> launch(const std::vector<uint64_t>& numbers, std::span<const RankList> lists);
   // After an error: the rank whose GPU's call failed.
   int failed_rank() const { return failed_rank_; }
@@ -43,6 +44,7 @@ class RankGraphs {
     size_t marks = 0;           // of each rank
     std::vector<size_t> nodes;  // by rank
     uint64_t used = 0;
+    bool refused = false;  // no graph of it can be made
   };
   // All that a capture walks through.
   struct Walk;
@@ -56,6 +58,9 @@ class RankGraphs {
   Status check(const Status& status);
   Status make_events(std::span<const RankList> lists);
   Status make_event(int rank, cudaEvent_t& event);
+  Status make(Known& known, std::span<const RankList> lists);
+  // After make() has failed: false, or why the ranks cannot go on.
+  Result<bool> refuse(Known& known, const Status& why);
   Status capture(Known& known, std::span<const RankList> lists);
   Status fork();
   Status join();
@@ -70,8 +75,9 @@ class RankGraphs {
   std::vector<std::vector<cudaEvent_t>> marks_;  // recorded by graphs; by rank
   size_t last_marks_ = 0;                        // of the graph that was launched last
   std::map<std::vector<uint64_t>, Known> known_;
-  std::vector<size_t> bytes_;  // by rank
+  std::vector<std::atomic<size_t>> bytes_;  // by rank
   uint64_t steps_ = 0;
+  int refusals_ = 0;
   int at_work_ = 0, failed_rank_ = -1;
 };
 

@@ -28,8 +28,10 @@ Status StepStaging::make_room(size_t bytes) {
                                 cudaEventCreateWithFlags(&copied_[next_], cudaEventDisableTiming),
                                 "making an event of the tables of a step"));
   if (bytes > pinned_[next_].bytes()) {
-    ASSIGN_OR_RETURN(pinned_[next_],
+    ASSIGN_OR_RETURN(PinnedMemory grown,
                      PinnedMemory::make(device_, bytes + bytes / 2, "the tables of a step"));
+    if (pinned_[next_].bytes() > 0) outgrown_.push_back(std::move(pinned_[next_]));
+    pinned_[next_] = std::move(grown);
   }
   return {};
 }

@@ -41,6 +41,9 @@ class StepStaging {
   CudaDevice& device_;
   std::vector<std::byte> gathered_;
   std::array<PinnedMemory, kPieces> pinned_;
+  // Kept: to give pinned memory back may wait for the GPUs, of which a rank's may hang. By what it
+  // grows, that is at most twice what is used.
+  std::vector<PinnedMemory> outgrown_;
   std::array<cudaEvent_t, kPieces> copied_{};
   size_t next_ = 0;
   DeviceMemory device_memory_;
