@@ -178,20 +178,27 @@ Status RankGraphs::fork() {
   return {};
 }
 
-// All of it is tried, whatever fails. Ends with rank 0.
+// All of it is tried, whatever fails: each stream that is in the capture. Ends with rank 0.
 Status RankGraphs::join() {
   Status first;
   const auto note = [&](const Status& status) {
     if (!check(status).ok() && first.ok()) first = status;
+    return status.ok();
   };
+  std::vector<cudaEvent_t> joined;
   for (int r = 1; r < ranks(); ++r) {
-    note(turn_to(r));
-    note(CUDA_STATUS(
-        device(r), cudaEventRecord(joins_[static_cast<size_t>(r)], device(r).compute()), kPurpose));
+    const cudaEvent_t join = joins_[static_cast<size_t>(r)];
+    const cudaStream_t stream = device(r).compute();
+    auto state = cudaStreamCaptureStatusNone;
+    if (note(turn_to(r)) &&
+        note(CUDA_STATUS(device(r), cudaStreamIsCapturing(stream, &state), kPurpose)) &&
+        state != cudaStreamCaptureStatusNone &&
+        note(CUDA_STATUS(device(r), cudaEventRecord(join, stream), kPurpose)))
+      joined.push_back(join);
   }
   note(turn_to(0));
-  for (size_t r = 1; r < joins_.size(); ++r)
-    note(CUDA_STATUS(device(0), cudaStreamWaitEvent(device(0).compute(), joins_[r], 0), kPurpose));
+  for (const cudaEvent_t join : joined)
+    note(CUDA_STATUS(device(0), cudaStreamWaitEvent(device(0).compute(), join, 0), kPurpose));
   return first;
 }
 
