@@ -101,7 +101,7 @@ class Client:
     async def run(self, enough):
         while not enough():
             name = self.rng.choice(NAMES + ["llama"])
-            prompt = self.rng.randrange(len(Versions.PROMPTS))
+            prompt = self.rng.randrange(Versions.PROMPTS)
             leaves = self.rng.random() < 1 / 3
             streamed = leaves or self.rng.random() < 0.5
             try:
