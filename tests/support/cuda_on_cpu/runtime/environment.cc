@@ -4,7 +4,8 @@
 //   peers=1,nccl=0
 //
 // fail=CALL:ERROR, sticky=CALL:ERROR and late=CALL:ERROR (at execution) inject a failure, with
-// :DEVICE behind it at that device's call; hang=CALL:0 lets work hang; off=KEY
+// :DEVICE behind it at that device's call, with :DEVICE:NAME at its call of that name (counted from
+// 0; how often it is asked in loops differs from run to run); hang=CALL:0 lets work hang; off=KEY
 // switches a site of sync_sites() off (commas in it are written as '+'). When the program ends it
 // writes what was found to the file DELTAD_EMULATED_GPU_REPORT, "found", "leak", "call" or "site"
 // before each line.
@@ -43,7 +44,10 @@ Failure failure_of(const std::string& value) {
   CHECK(colon != std::string::npos, "DELTAD_EMULATED_GPU: CALL:ERROR expected");
   Failure failure{std::stoull(value), std::stoi(value.substr(colon + 1))};
   const size_t device = value.find(':', colon + 1);
-  if (device != std::string::npos) failure.device = std::stoi(value.substr(device + 1));
+  if (device == std::string::npos) return failure;
+  failure.device = std::stoi(value.substr(device + 1));
+  const size_t name = value.find(':', device + 1);
+  if (name != std::string::npos) failure.name = value.substr(name + 1);
   return failure;
 }
 
