@@ -26,27 +26,22 @@ void RaceDetector::add_reader(Cell& cell, uint32_t thread, bool updates) {
     cell.reader[cell.readers++] = self;
     return;
   }
-  if (cell.more == nullptr) cell.more = std::make_unique<std::vector<Reader>>();
-  for (Reader& r : *cell.more) {
-    if (r.thread == thread && r.updates == updates) {
-      r = self;
-      return;
-    }
-  }
-  cell.more->push_back(self);
+  if (cell.more == nullptr)
+    cell.more = std::make_unique<std::vector<uint32_t>>(size_t{2} * threads_, 0);
+  (*cell.more)[size_t{2} * thread + updates] = self.time;
 }
 
-const RaceDetector::Reader* RaceDetector::unordered(const Cell& cell, uint32_t thread,
-                                                    bool updates) const {
+uint32_t RaceDetector::unordered(const Cell& cell, uint32_t thread, bool updates) const {
   const uint32_t* known = clock(thread);
-  const auto conflicts = [&](const Reader& r) {
-    return r.updates == updates && r.thread != thread && known[r.thread] < r.time;
-  };
-  const Reader* end = cell.reader + cell.readers;
-  if (const Reader* found = std::find_if(cell.reader, end, conflicts); found != end) return found;
-  if (cell.more == nullptr) return nullptr;
-  const auto found = std::find_if(cell.more->begin(), cell.more->end(), conflicts);
-  return found == cell.more->end() ? nullptr : &*found;
+  for (int i = 0; i < cell.readers; ++i) {
+    const Reader& r = cell.reader[i];
+    if (r.updates == updates && r.thread != thread && known[r.thread] < r.time) return r.thread;
+  }
+  if (cell.more == nullptr) return kNobody;
+  const std::vector<uint32_t>& times = *cell.more;
+  for (uint32_t t = 0; t < threads_; ++t)
+    if (t != thread && known[t] < times[size_t{2} * t + updates]) return t;
+  return kNobody;
 }
 
 RaceDetector::Answer RaceDetector::update(uint32_t thread, size_t offset) {
@@ -56,8 +51,8 @@ RaceDetector::Answer RaceDetector::update(uint32_t thread, size_t offset) {
   if (cell.writer != thread && clock(thread)[cell.writer] < cell.write_time) {
     return {Verdict::kRace, offset, cell.writer, true};
   }
-  if (const Reader* reader = unordered(cell, thread, false)) {
-    return {Verdict::kRace, offset, reader->thread, false};
+  if (const uint32_t reader = unordered(cell, thread, false); reader != kNobody) {
+    return {Verdict::kRace, offset, reader, false};
   }
   cell.updated = true;
   add_reader(cell, thread, true);
@@ -74,9 +69,8 @@ RaceDetector::Answer RaceDetector::read(uint32_t thread, size_t offset, size_t b
     if (cell.writer != thread && cell.writer != shown && known[cell.writer] < cell.write_time) {
       return {Verdict::kRace, c * 4, cell.writer, true};
     }
-    if (const Reader* other = cell.updated ? unordered(cell, thread, true) : nullptr) {
-      return {Verdict::kRace, c * 4, other->thread, true};
-    }
+    const uint32_t other = cell.updated ? unordered(cell, thread, true) : kNobody;
+    if (other != kNobody) return {Verdict::kRace, c * 4, other, true};
     add_reader(cell, thread, false);
   }
   return {};
@@ -92,8 +86,8 @@ RaceDetector::Answer RaceDetector::overwrite(uint32_t thread, size_t offset, siz
       return {Verdict::kRace, c * 4, cell.writer, true};
     }
     for (const bool updates : {false, true}) {
-      if (const Reader* other = unordered(cell, thread, updates)) {
-        return {Verdict::kRace, c * 4, other->thread, updates};
+      if (const uint32_t other = unordered(cell, thread, updates); other != kNobody) {
+        return {Verdict::kRace, c * 4, other, updates};
       }
     }
     cell.more.reset();

@@ -71,7 +71,8 @@ class RaceDetector {
     bool written = false, in_flight = false, by_engine = false, updated = false;
     uint8_t readers = 0;
     Reader reader[kInline];
-    std::unique_ptr<std::vector<Reader>> more;  // a cell that a whole block reads
+    // A cell that a whole block reads: when each thread last did, [threads][reads, updates].
+    std::unique_ptr<std::vector<uint32_t>> more;
   };
 
   uint32_t stamp_index() const { return threads_; }
@@ -81,8 +82,8 @@ class RaceDetector {
   uint32_t* clock(uint32_t thread) { return &clocks_[thread * width()]; }
   Answer overwrite(uint32_t thread, size_t offset, size_t bytes, bool in_flight);
   void add_reader(Cell& cell, uint32_t thread, bool updates);
-  // A reader of the cell, or one who updates it, that `thread` does not know of; null if none.
-  const Reader* unordered(const Cell& cell, uint32_t thread, bool updates) const;
+  // A reader of the cell, or one who updates it, that `thread` does not know of; kNobody if none.
+  uint32_t unordered(const Cell& cell, uint32_t thread, bool updates) const;
 
   const uint32_t threads_;
   std::vector<uint32_t> clocks_;  // [threads][width]
