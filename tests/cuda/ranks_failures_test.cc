@@ -34,18 +34,16 @@ class RanksFailures : public RanksTest, public ::testing::WithParamInterface<siz
     two.site_frames = 3;
     emulated_gpu::reset(two);
   }
-  // Of two lives, of which the second has steps that are graphs from the start. *tokens: theirs.
-  std::vector<Call> calls_in_lives(int device, std::vector<int32_t>* tokens) {
+  // *tokens: of the life.
+  std::vector<Call> calls_in_life(int device, std::vector<int32_t>* tokens) {
     begin_anew();
     size_t first = 0;
     {
       RequestLife life(files_, 2);
       EXPECT_TRUE(life.start().ok());
       first = emulated_gpu::call_count();
-      for (int lives = 0; lives < 2; ++lives) {
-        const Status status = life.live();
-        EXPECT_TRUE(status.ok()) << status.message();
-      }
+      const Status status = life.live();
+      EXPECT_TRUE(status.ok()) << status.message();
       *tokens = life.tokens();
       life.end();
     }
@@ -88,7 +86,7 @@ TEST_P(RanksFailures, OfEachCallNameTheRankAndLeaveNothing) {
   for (const int device : {0, 1}) {
     const std::string name = "rank " + std::to_string(device) + " of 2: ";
     std::vector<int32_t> tokens;
-    const std::vector<Call> calls = of_each_place(device, calls_in_lives(device, &tokens));
+    const std::vector<Call> calls = of_each_place(device, calls_in_life(device, &tokens));
     size_t heard = 0;
     for (size_t k = GetParam(); k < calls.size(); k += kParts) {
       SCOPED_TRACE(::testing::Message() << "GPU " << device << ", " << calls[k].name << " "
@@ -102,8 +100,7 @@ TEST_P(RanksFailures, OfEachCallNameTheRankAndLeaveNothing) {
         RequestLife life(files_, 2);
         life.do_not_count_memory();  // what a lost rank may still use is kept
         ASSERT_TRUE(life.start().ok());
-        Status status;
-        for (int lives = 0; lives < 2 && status.ok(); ++lives) status = life.live();
+        const Status status = life.live();
         heard += !status.ok();
         if (status.ok()) {
           EXPECT_EQ(life.tokens(), tokens);
@@ -138,7 +135,7 @@ TEST_P(RanksFailures, ThatHangAreFoundWithinTheBound) {
   for (const int device : {0, 1}) {
     const std::string name = "rank " + std::to_string(device) + " of 2: ";
     std::vector<int32_t> tokens;
-    const std::vector<Call> calls = calls_in_lives(device, &tokens);
+    const std::vector<Call> calls = calls_in_life(device, &tokens);
     size_t work = 0, tried = 0;
     for (const Call& call : calls) {
       if (!is_of_a_step(call) || work++ % (8 * kParts) != 8 * GetParam()) continue;
@@ -151,8 +148,7 @@ TEST_P(RanksFailures, ThatHangAreFoundWithinTheBound) {
         RequestLife life(files_, 2, std::chrono::seconds(2));
         life.do_not_count_memory();
         ASSERT_TRUE(life.start().ok());
-        Status status;
-        for (int lives = 0; lives < 2 && status.ok(); ++lives) status = life.live();
+        const Status status = life.live();
         EXPECT_THAT(status.message(), HasSubstr(name + "its GPU has kept the others waiting"));
         EXPECT_THAT(life.health().message(), HasSubstr(name));
         emulated_gpu::let_go();
