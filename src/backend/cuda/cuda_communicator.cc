@@ -275,14 +275,10 @@ Status enable_peers(const std::vector<CudaOps*>& ops) {
 
 Result<std::vector<std::unique_ptr<Communicator>>> make_cuda_communicators(
     const std::vector<CudaOps*>& ops, Duration bound) {
-  const size_t size = ops.size();
-  if (size > static_cast<size_t>(cuda::kMaxParts))
-    return invalid_argument(
-        fmt::format("{} ranks on GPUs: at most {} can add their parts", size, cuda::kMaxParts));
   RETURN_IF_ERROR(enable_peers(ops));
   const auto ranks = std::make_shared<Ranks>(ops, bound);
   std::vector<std::unique_ptr<Communicator>> made;
-  for (size_t rank = 0; rank < size; ++rank)
+  for (size_t rank = 0; rank < ops.size(); ++rank)
     made.push_back(std::make_unique<CudaCommunicator>(ranks, static_cast<int>(rank), *ops[rank]));
   return made;
 }

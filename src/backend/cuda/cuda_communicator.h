@@ -11,8 +11,9 @@
 
 namespace deltad {
 
-// One a rank, for ops that outlive it. kUnimplemented if two of the GPUs cannot reach each other's
-// memory. bound: as of RankMeeting, for the ranks' threads and for their GPUs.
+// One a rank, at most cuda::kMaxParts, for ops that outlive it. kUnimplemented if two of the GPUs
+// cannot reach each other's memory. bound: as of RankMeeting, for the ranks' threads and for their
+// GPUs.
 Result<std::vector<std::unique_ptr<Communicator>>> make_cuda_communicators(
     const std::vector<CudaOps*>& ops, Duration bound);
 

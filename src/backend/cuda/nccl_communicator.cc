@@ -164,15 +164,7 @@ Status NcclCommunicator::gather(const float* mine, int64_t elements) {
 Status NcclCommunicator::sum(TensorView out, int64_t rows, int64_t part_stride,
                              const std::vector<const float*>& parts, Epilogue epilogue) {
   if (rows == 0) return {};
-  cuda::SumPartsParams p{};
-  for (const float* part : parts) p.parts[p.count++] = part;
-  p.out = out.row<float>(0);
-  p.part_stride = part_stride;
-  p.out_stride = out.row_stride;
-  p.rows = static_cast<int32_t>(rows);
-  p.columns = static_cast<int32_t>((out.shape[1] + 3) / 4 * 4);  // the padding is zeros
-  p.add = epilogue == Epilogue::kAddResidual ? 1 : 0;
-  RETURN_IF_ERROR(ops_.sum_parts(p));
+  RETURN_IF_ERROR(ops_.sum_parts(sum_of_parts(out, rows, parts, part_stride, epilogue)));
   return ops_.flush();  // what NCCL is asked for next comes after it
 }
 

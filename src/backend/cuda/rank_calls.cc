@@ -12,15 +12,10 @@ namespace {
 void add_sum(RankTurn& turn, TensorView out, std::span<const TensorView> parts, int64_t first,
              int64_t end, Epilogue epilogue) {
   if (first >= end) return;
-  cuda::SumPartsParams p{};
-  for (const TensorView& part : parts) p.parts[p.count++] = part.row<float>(first);
-  p.out = out.row<float>(first);
-  p.part_stride = parts[0].row_stride;
-  p.out_stride = out.row_stride;
-  p.rows = static_cast<int32_t>(end - first);
-  p.columns = static_cast<int32_t>((out.shape[1] + 3) / 4 * 4);  // rows have room for it
-  p.add = epilogue == Epilogue::kAddResidual ? 1 : 0;
-  turn.launches.push_back(p);
+  std::vector<const float*> rows;
+  for (const TensorView& part : parts) rows.push_back(part.row<float>(first));
+  out.data = out.row<float>(first);
+  turn.launches.push_back(sum_of_parts(out, end - first, rows, parts[0].row_stride, epilogue));
 }
 
 std::vector<RankTurn> turns_of_collect(const RankCall& call, int rank,
@@ -41,6 +36,19 @@ std::vector<RankTurn> turns_of_collect(const RankCall& call, int rank,
 }
 
 }  // namespace
+
+cuda::SumPartsParams sum_of_parts(TensorView out, int64_t rows, std::span<const float* const> parts,
+                                  int64_t part_stride, Epilogue epilogue) {
+  cuda::SumPartsParams p{};
+  for (const float* part : parts) p.parts[p.count++] = part;
+  p.out = out.row<float>(0);
+  p.part_stride = part_stride;
+  p.out_stride = out.row_stride;
+  p.rows = static_cast<int32_t>(rows);
+  p.columns = static_cast<int32_t>((out.shape[1] + 3) / 4 * 4);  // rows have room for it
+  p.add = epilogue == Epilogue::kAddResidual ? 1 : 0;
+  return p;
+}
 
 std::vector<RankTurn> turns_of(const RankCall& call, int rank, std::span<const TensorView> parts) {
   if (call.collects) return turns_of_collect(call, rank, parts);

@@ -15,6 +15,11 @@ namespace deltad {
 // reading seven parts over NVLink takes longer than meeting once more.
 constexpr int64_t kLargePart = 256 << 10;
 
+// The launch that gives the first rows of out [M, N] the sum of those of the parts, whose rows are
+// part_stride apart; the last columns' padding to 4 included.
+cuda::SumPartsParams sum_of_parts(TensorView out, int64_t rows, std::span<const float* const> parts,
+                                  int64_t part_stride, Epilogue epilogue);
+
 // A call of Communicator: all_reduce, or collect.
 struct RankCall {
   TensorView out, part;
