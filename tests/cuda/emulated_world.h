@@ -40,13 +40,28 @@ inline Result<std::unique_ptr<BaseModel>> load_on_cuda(const std::string& name) 
   return load_base_model(golden("models/" + name), std::move(backend), nullptr);
 }
 
+constexpr Duration kLong = std::chrono::seconds(600);
+
 // Ranks on so many GPUs.
-inline MakeRanks make_ranks(int ranks, Duration patience = std::chrono::seconds(600),
+inline MakeRanks make_ranks(int ranks, Duration patience = kLong,
                             CommunicatorChoice choice = CommunicatorChoice::kAuto) {
   return [=](const ModelConfig& config) -> Result<std::unique_ptr<ParallelBackend>> {
     ASSIGN_OR_RETURN(CudaRanks made, make_cuda_ranks(ranks, patience, choice));
     return ParallelBackend::make(config, std::move(made.backends), std::move(made.communicators));
   };
+}
+
+// A model on one GPU or on several.
+inline std::unique_ptr<BaseModel> on_gpus(const std::string& path, int ranks,
+                                          Duration patience = kLong) {
+  Result<std::unique_ptr<BaseModel>> base = unimplemented("");
+  if (ranks > 1) {
+    base = load_base_model(path, make_ranks(ranks, patience), nullptr);
+  } else {
+    base = load_base_model(path, std::move(*make_cuda_backend({0, 1})), nullptr);
+  }
+  EXPECT_TRUE(base.ok()) << base.status().message();
+  return base.ok() ? std::move(*base) : nullptr;
 }
 
 // path: in tests/golden; "": the base.

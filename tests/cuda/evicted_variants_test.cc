@@ -56,12 +56,8 @@ class EvictedVariants : public ::testing::TestWithParam<int> {
     const ModelConfig config = testing::even_model();
     testing::write_random_model(folder_, config, 1);
     for (const char* name : {"a", "b", "c"}) write(name, static_cast<uint32_t>(*name));
-    Result<std::unique_ptr<BaseModel>> base =
-        GetParam() > 1
-            ? load_base_model(folder_.path(), testing::make_ranks(GetParam()), nullptr)
-            : load_base_model(folder_.path(), std::move(*make_cuda_backend({0, 1})), nullptr);
-    ASSERT_TRUE(base.ok()) << base.status().message();
-    base_ = std::move(*base);
+    base_ = testing::on_gpus(folder_.path(), GetParam());
+    ASSERT_NE(base_, nullptr);
     const auto size = measure_variant(path("a"), base_->table, base_->weights(), {});
     ASSERT_TRUE(size.ok());
     bytes_ = size->bytes;

@@ -20,11 +20,11 @@ namespace deltad {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::kLong;
 using testing::RankSums;
 using testing::RequestFiles;
 using testing::RequestLife;
 
-constexpr Duration kLong = std::chrono::seconds(600);
 constexpr Duration kShort = std::chrono::milliseconds(300);
 
 // GPUs without peers, and nothing found on them or left.

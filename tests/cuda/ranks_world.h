@@ -13,20 +13,6 @@
 
 namespace deltad::testing {
 
-constexpr Duration kLong = std::chrono::seconds(600);
-
-inline std::unique_ptr<BaseModel> on_gpus(const std::string& path, int ranks,
-                                          Duration patience = kLong) {
-  Result<std::unique_ptr<BaseModel>> base = unimplemented("");
-  if (ranks > 1) {
-    base = load_base_model(path, make_ranks(ranks, patience), nullptr);
-  } else {
-    base = load_base_model(path, std::move(*make_cuda_backend({0, 1})), nullptr);
-  }
-  EXPECT_TRUE(base.ok()) << base.status().message();
-  return base.ok() ? std::move(*base) : nullptr;
-}
-
 inline std::vector<VariantRef> load_all(const BaseModel& base,
                                         const std::vector<std::string>& paths) {
   std::vector<VariantRef> variants;

@@ -32,12 +32,8 @@ class ReadsOnGpus : public ::testing::TestWithParam<int> {
     testing::write_random_model(folder_, model(), 1);
     testing::write_random_delta(delta(), model(), {2, true, true, 40}, 2);
     testing::write_random_lora(lora_, model(), 16, 3);
-    Result<std::unique_ptr<BaseModel>> base =
-        GetParam() > 1
-            ? load_base_model(folder_.path(), testing::make_ranks(GetParam()), nullptr)
-            : load_base_model(folder_.path(), std::move(*make_cuda_backend({0, 1})), nullptr);
-    ASSERT_TRUE(base.ok()) << base.status().message();
-    base_ = std::move(*base);
+    base_ = testing::on_gpus(folder_.path(), GetParam());
+    ASSERT_NE(base_, nullptr);
   }
   void TearDown() override {
     base_.reset();
