@@ -1,13 +1,18 @@
-# How a sanitized build (DELTAD_SANITIZE) compiles, and headers that are compiled once. Compiling is most of what such a build
-# costs, so most of it is not optimised.
+# How layers and tests are compiled: what a sanitized build (DELTAD_SANITIZE) does, and headers that are compiled once.
+# Compiling is most of what a sanitized build costs, so most of it is not optimised.
 
+if(DELTAD_SANITIZE STREQUAL "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  # Protobuf's headers lay their maps out differently under GCC's, the library of the system is built without.
+  message(FATAL_ERROR "ThreadSanitizer wants Clang: cmake --preset tsan")
+endif()
 if(DELTAD_SANITIZE)
   add_compile_options(-fsanitize=${DELTAD_SANITIZE} -fno-sanitize-recover=all -O0 -g1)
   add_link_options(-fsanitize=${DELTAD_SANITIZE})
 endif()
 
-# Layers that work on numbers, and their tests: unoptimised, a run would wait for their loops.
-set(DELTAD_NUMBERS kernels backend delta merge calibrate)
+# Layers and tests that a run would wait for, unoptimised: they work on numbers, or go through thousands of random events.
+set(DELTAD_OPTIMISED kernels backend delta merge calibrate text kv engine router)
+set(DELTAD_OPTIMISED_TESTS engine contract)
 
 # What nearly every file includes.
 set(DELTAD_COMMON_HEADERS <algorithm> <array> <atomic> <bit> <cmath> <cstdint> <cstring> <filesystem> <functional> <map> <memory>
@@ -23,10 +28,6 @@ endif()
 # deltad_precompiled(TARGET KIND header…): the target has these headers from the first target of its kind, which must have the
 # same flags.
 function(deltad_precompiled target kind)
-  get_target_property(links ${target} LINK_LIBRARIES)
-  if(DELTAD_SANITIZE STREQUAL "thread" AND links MATCHES "deltad_(proto|grpc|deltad_parts)")
-    return()  # protobuf's headers want a macro away there (CMakeLists.txt)
-  endif()
   get_property(first GLOBAL PROPERTY deltad_precompiled_${kind})
   if(first)
     target_precompile_headers(${target} REUSE_FROM ${first})
@@ -36,33 +37,33 @@ function(deltad_precompiled target kind)
   endif()
 endfunction()
 
-# deltad_layer_flags(NAME): of the library deltad_NAME. Headers are compiled once only where a build is sanitized: elsewhere,
+# deltad_layer_flags(NAME): of the library deltad_NAME. Only where a build is sanitized are its headers compiled once: elsewhere,
 # an include that is missing is to be found.
 function(deltad_layer_flags name)
   if(NOT DELTAD_SANITIZE)
     return()
   endif()
   set(kind layers)
-  if(name IN_LIST DELTAD_NUMBERS)
+  if(name IN_LIST DELTAD_OPTIMISED)
     target_compile_options(deltad_${name} PRIVATE -O1)
-    set(kind numbers)
+    set(kind optimised_layers)
   endif()
   if(DELTAD_FUZZ)
     target_compile_options(deltad_${name} PRIVATE -fsanitize=fuzzer-no-link)
   endif()
-  if(NOT name STREQUAL kernels)
+  if(NOT name STREQUAL kernels)  # its files have flags of their own
     deltad_precompiled(deltad_${name} ${kind} ${DELTAD_COMMON_HEADERS})
   endif()
 endfunction()
 
-# deltad_test_flags(TARGET NAME): of the tests of a layer. Nothing waits for them but where they work on numbers.
-function(deltad_test_flags target name)
+# deltad_test_flags(TARGET [NAME]): of tests. They are compiled more often than they have to be fast.
+function(deltad_test_flags target)
   set(kind tests)
   if(NOT DELTAD_SANITIZE)
     target_compile_options(${target} PRIVATE -O1)
-  elseif(name IN_LIST DELTAD_NUMBERS)
+  elseif("${ARGN}" IN_LIST DELTAD_OPTIMISED_TESTS)
     target_compile_options(${target} PRIVATE -O1)
-    set(kind number_tests)
+    set(kind optimised_tests)
   endif()
   deltad_precompiled(${target} ${kind} ${DELTAD_COMMON_HEADERS} <gmock/gmock.h> <gtest/gtest.h>)
 endfunction()
