@@ -79,13 +79,13 @@ size_t width_of(const Json& list, const char* key, size_t least) {
   return least;
 }
 
-void add_admin_options(CLI::App* command, AdminClient* client) {
+void add_admin_options(Command* command, AdminClient* client) {
   command
       ->add_option("--server", client->server,
                    "The admin listener: http[s]://HOST:PORT (server.admin.listen)")
       ->required();
   command->add_option("--api-key", client->api_key, "Its key (default: $DELTAD_ADMIN_KEY)")
-      ->envname("DELTAD_ADMIN_KEY");
+      ->environment("DELTAD_ADMIN_KEY");
   add_tls_options(command, &client->tls);
 }
 

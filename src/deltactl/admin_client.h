@@ -1,7 +1,6 @@
 // AdminClient: the admin API of a running deltad, for the subcommands that change it. Main thread.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -11,6 +10,7 @@
 #include "base/status.h"
 #include "client/tls.h"
 #include "deltactl/console.h"
+#include "manual/command.h"
 
 namespace deltad {
 
@@ -25,16 +25,16 @@ struct AdminClient {
 };
 
 // --server, --api-key and those of TLS.
-void add_admin_options(CLI::App* command, AdminClient* client);
+void add_admin_options(Command* command, AdminClient* client);
 
 // A subcommand of `parent` that talks to the admin API. Options has the members `server` (an
 // AdminClient) and `json`; `arguments` adds the others.
 template <typename Options>
-void add_admin_command(CLI::App* parent, int* exit_code, const std::string& name, const char* help,
-                       const std::function<void(CLI::App*, Options*)>& arguments,
+void add_admin_command(Command* parent, int* exit_code, const std::string& name, const char* help,
+                       const std::function<void(Command*, Options*)>& arguments,
                        std::function<Result<int>(const Options&)> run) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = parent->add_subcommand(name, help);
+  Command* command = parent->add_subcommand(name, help);
   add_admin_options(command, &options->server);
   add_json_option(command, &options->json);
   arguments(command, options.get());

@@ -53,8 +53,8 @@ Result<int> run(const Options& options) {
 
 }  // namespace
 
-void add_apply(CLI::App& app, int* exit_code) {
-  CLI::App* command =
+void add_apply(Command& app, int* exit_code) {
+  Command* command =
       app.add_subcommand("apply", "Write the model that a variant stands for, as a folder");
   auto options = std::make_shared<Options>();
   command->add_option("--base", options->base, "The base model: a folder or a .gguf file")
@@ -63,10 +63,9 @@ void add_apply(CLI::App& app, int* exit_code) {
       ->required();
   command->add_option("-o,--output", options->output, "The folder to write")->required();
   command->add_option("--dtype", options->dtype, "Type of the weights")
-      ->check(CLI::IsMember({"bf16", "f32"}))
-      ->capture_default_str();
-  command->add_option("--jobs", options->jobs, "Threads (0: one a core)")
-      ->check(CLI::Range(0, 1024));
+      ->one_of({"bf16", "f32"})
+      ->show_default();
+  command->add_option("--jobs", options->jobs, "Threads (0: one a core)")->range(0, 1024);
   add_json_option(command, &options->json);
   run_command(command, exit_code, &options->json, [options] { return run(*options); });
 }

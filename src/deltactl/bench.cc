@@ -257,24 +257,23 @@ Result<int> run(const Options& options) {
 
 }  // namespace
 
-void add_bench(CLI::App& app, int* exit_code) {
+void add_bench(Command& app, int* exit_code) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
+  Command* command = app.add_subcommand(
       "bench", "Measure tokens a second of the base, of variants and of mixed batches");
   add_model_options(command, &options->model, true);
   command->add_option("--prompt", options->prompt, "Prompt tokens (default 512)")
-      ->check(CLI::Range(1, 1 << 20));
+      ->range(1, 1 << 20);
   command->add_option("--generate", options->generate, "Generated tokens (default 128)")
-      ->check(CLI::Range(1, 1 << 20));
+      ->range(1, 1 << 20);
   command
       ->add_option("--batch", options->batches,
                    "Sequences at once, comma-separated (default 1,4,14)")
       ->delimiter(',')
-      ->check(CLI::Range(1, 1024));
+      ->range(1, 1024);
   command->add_option("--chunk", options->chunk, "Prompt rows of one step (default 256, as deltad)")
-      ->check(CLI::Range(1, 8192));
-  command->add_option("--repeat", options->repeat, "Repetitions (default 5)")
-      ->check(CLI::Range(1, 1000));
+      ->range(1, 8192);
+  command->add_option("--repeat", options->repeat, "Repetitions (default 5)")->range(1, 1000);
   add_json_option(command, &options->json);
   run_command(command, exit_code, &options->json, [options] { return run(*options); });
 }

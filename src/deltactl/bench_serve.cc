@@ -227,34 +227,34 @@ Result<int> run(const Options& options) {
   return summary.faults() > 0 || summary.completed() == 0 || report.state.stopped ? 1 : 0;
 }
 
-void add_load_options(CLI::App* command, Options* o) {
+void add_load_options(Command* command, Options* o) {
   command->add_option("--rate", o->rate, "Requests a second, sent however slow the server is")
-      ->check(CLI::Range(1e-3, 1e6));
+      ->range(1e-3, 1e6);
   command
       ->add_option("--burst", o->burst,
                    "Shape of the gamma-distributed gaps: 1 Poisson (default), below 1 bursts")
-      ->check(CLI::Range(1e-3, 1e3));
+      ->range(1e-3, 1e3);
   command->add_option("--concurrency", o->concurrency, "Always so many requests under way")
-      ->check(CLI::Range(1, 1 << 20));
+      ->range(1, 1 << 20);
   command->add_option("--trace", o->trace,
                       "Replay a file, one request a line: {\"at\": seconds, \"model\": …, "
                       "\"prompt_tokens\" or \"prompt\": …, \"max_tokens\": …}");
   command->add_option("--requests", o->requests, "End after so many requests")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+      ->range(int64_t{1}, int64_t{1} << 40);
   command->add_option("--duration", o->duration, "Send requests for so many seconds")
-      ->check(CLI::Range(1e-3, 1e7));
+      ->range(1e-3, 1e7);
   command->add_option("--seed", o->seed, "Of all random choices (default 0)");
   command
       ->add_option("--warmup", o->warmup,
                    "Requests to each model before the measurement (default 0)")
-      ->check(CLI::Range(0, 1000));
+      ->range(0, 1000);
 }
 
 }  // namespace
 
-void add_bench_serve(CLI::App& app, int* exit_code) {
+void add_bench_serve(Command& app, int* exit_code) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
+  Command* command = app.add_subcommand(
       "bench-serve", "Put a load on an OpenAI-style server and report latencies");
   command->footer(
       "Latencies count from the moment a request was due. The exit code is 1 if an answer was "
@@ -262,7 +262,7 @@ void add_bench_serve(CLI::App& app, int* exit_code) {
       "malformed or an error other than 429 or 503, or if there was none.");
   command->add_option("--url", o->url, "The server: http://HOST:PORT")->required();
   command->add_option("--endpoint", o->endpoint, "chat (default) or completions")
-      ->check(CLI::IsMember({"chat", "completions"}));
+      ->one_of({"chat", "completions"});
   command
       ->add_option("--models", o->models,
                    "The models to ask, most popular first, comma-separated (default: all that "
@@ -271,7 +271,7 @@ void add_bench_serve(CLI::App& app, int* exit_code) {
   command
       ->add_option("--zipf", o->zipf,
                    "Exponent of the models' popularity (default 1; 0: all alike)")
-      ->check(CLI::Range(0.0, 20.0));
+      ->range(0.0, 20.0);
   add_load_options(command, o.get());
   command->add_option("--prompt", o->prompt,
                       "Prompt tokens, N or LOW:HIGH (default 128), as words "
@@ -284,11 +284,11 @@ void add_bench_serve(CLI::App& app, int* exit_code) {
   command->add_flag("--no-stream", o->no_stream, "Ask for whole answers, not streams");
   command->add_option("--body", o->body, "A JSON object to put into each request");
   command->add_option("--api-key", o->api_key, "Key to send (default: $OPENAI_API_KEY)")
-      ->envname("OPENAI_API_KEY");
+      ->environment("OPENAI_API_KEY");
   command->add_option("--slo", o->slo, "Limits for goodput in ms: ttft:MS,tpot:MS,e2e:MS");
   command
       ->add_option("--timeout", o->timeout, "Seconds until an answer counts as lost (default 600)")
-      ->check(CLI::Range(1e-3, 1e6));
+      ->range(1e-3, 1e6);
   add_json_option(command, &o->json);
   run_command(command, exit_code, &o->json, [o] { return run(*o); });
 }

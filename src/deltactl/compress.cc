@@ -301,8 +301,8 @@ Result<int> run(const Options& options) {
 
 }  // namespace
 
-void add_compress(CLI::App& app, int* exit_code) {
-  CLI::App* command =
+void add_compress(Command& app, int* exit_code) {
+  Command* command =
       app.add_subcommand("compress", "Make a variant file from a fine-tune and its base");
   auto options = std::make_shared<Options>();
   command->add_option("--base", options->base, "The base model: a folder or a .gguf file")
@@ -318,11 +318,11 @@ void add_compress(CLI::App& app, int* exit_code) {
       ->required();
   command->add_option("--name", options->name, "The variant's name (default: from the output)");
   command->add_option("--alpha", options->alpha, "One scale a row or one a matrix")
-      ->check(CLI::IsMember({"row", "matrix"}))
-      ->capture_default_str();
+      ->one_of({"row", "matrix"})
+      ->show_default();
   auto* levels = command->add_option("--levels", options->levels, "Signs a weight")
-                     ->check(CLI::Range(1, kMaxLevels))
-                     ->capture_default_str();
+                     ->range(1, kMaxLevels)
+                     ->show_default();
   command
       ->add_option("--budget", options->budget,
                    "Bits a weight on average, such as 1.5bit, or bytes of signs, scales and "
@@ -334,21 +334,20 @@ void add_compress(CLI::App& app, int* exit_code) {
                    "Rank of a low-rank part beside the signs, in 8 bits (0: none). A budget counts "
                    "it; without this option it chooses ranks itself (0: a file for readers that "
                    "know signs alone)")
-      ->check(CLI::Range(int64_t{0}, kMaxLowRank));
+      ->range(int64_t{0}, kMaxLowRank);
   command->add_option(
       "--calibrate", options->calibrate,
       "Text to fit the scales to, JSON lines of chats or plain text; none: they are "
       "means of |Δ| (default: a small mixture that deltactl brings along)");
   command->add_option("--effort", options->effort, "Passes over the signs; 0: scales only")
-      ->check(CLI::Range(0, 16))
-      ->capture_default_str();
+      ->range(0, 16)
+      ->show_default();
   command
       ->add_option("--distill", options->distill,
                    "Steps of gradient descent on the scales, towards the fine-tune's logits; taken "
                    "only if nearer on held-out text (small models)")
-      ->check(CLI::Range(0, 10000));
-  command->add_option("--jobs", options->jobs, "Threads (0: one a core)")
-      ->check(CLI::Range(0, 1024));
+      ->range(0, 10000);
+  command->add_option("--jobs", options->jobs, "Threads (0: one a core)")->range(0, 1024);
   command->add_flag("--weights-only", options->weights_only,
                     "Leave the fine-tune's text files behind");
   add_json_option(command, &options->json);

@@ -30,7 +30,7 @@ int fail(const Status& status, bool json) {
   return exit_code_of(status);
 }
 
-void run_command(CLI::App* command, int* exit_code, const bool* json,
+void run_command(Command* command, int* exit_code, const bool* json,
                  std::function<Result<int>()> body) {
   command->callback([exit_code, json, body = std::move(body)] {
     try {
@@ -46,7 +46,7 @@ void run_command(CLI::App* command, int* exit_code, const bool* json,
   });
 }
 
-void add_json_option(CLI::App* command, bool* json) {
+void add_json_option(Command* command, bool* json) {
   command->add_flag("--json", *json, "Print one JSON document on standard output");
 }
 

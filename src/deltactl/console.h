@@ -2,7 +2,6 @@
 // several of them have. Main thread, except ProgressBar::update.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -13,6 +12,7 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "base/version.h"
+#include "manual/command.h"
 #include "model/loader.h"
 
 namespace deltad {
@@ -28,11 +28,11 @@ int fail(const Status& status, bool json);
 
 // Makes `body` what `command` does. Exceptions become internal errors. body may return a
 // nonzero exit code of its own without an error (verify: 1 if the file is bad).
-void run_command(CLI::App* command, int* exit_code, const bool* json,
+void run_command(Command* command, int* exit_code, const bool* json,
                  std::function<Result<int>()> body);
 
 // "--json", stored in *json.
-void add_json_option(CLI::App* command, bool* json);
+void add_json_option(Command* command, bool* json);
 // "--threads"/"--jobs" and the like: 0 means one a core of this process's affinity mask.
 int thread_count(int asked);
 

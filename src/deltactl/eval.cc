@@ -242,12 +242,11 @@ Result<int> run(const Options& options) {
 
 }  // namespace
 
-void add_eval(CLI::App& app, int* exit_code) {
+void add_eval(Command& app, int* exit_code) {
   auto options = std::make_shared<Options>();
-  CLI::App* command =
+  Command* command =
       app.add_subcommand("eval", "Measure a base, or variants of it, on questions or a text");
-  add_model_options(command, &options->model, true);
-  command->get_option("--base")->required(false);
+  add_model_options(command, &options->model, true)->required(false);
   command->add_option("--questions", options->questions,
                       "JSON lines {\"prompt\", \"answer\"}: asked as chats, judged by exact match");
   command->add_option("--text", options->text, "A text file, for perplexity");
@@ -258,14 +257,14 @@ void add_eval(CLI::App& app, int* exit_code) {
   command->add_option("--model", options->models, "The server's name for a model; may be repeated");
   command->add_option("--answers", options->answers, "File for the answers, as JSON lines");
   command->add_option("--max-tokens", options->max_tokens, "Longest answer")
-      ->check(CLI::Range(1, 1 << 24))
-      ->capture_default_str();
+      ->range(1, 1 << 24)
+      ->show_default();
   command->add_option("--context", options->context, "Tokens of one piece of the text")
-      ->check(CLI::Range(2, 1 << 24))
-      ->capture_default_str();
+      ->range(2, 1 << 24)
+      ->show_default();
   command->add_option("--concurrency", options->concurrency, "Questions with the server at once")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
+      ->range(1, 1024)
+      ->show_default();
   add_json_option(command, &options->json);
   run_command(command, exit_code, &options->json, [options] { return run(*options); });
 }

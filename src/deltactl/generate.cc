@@ -107,21 +107,21 @@ Result<int> run(const Options& options) {
 
 }  // namespace
 
-void add_generate(CLI::App& app, int* exit_code) {
+void add_generate(Command& app, int* exit_code) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("generate", "Answer one prompt");
+  Command* command = app.add_subcommand("generate", "Answer one prompt");
   add_model_options(command, &options->model, false);
   command->add_option("--prompt", options->prompt, "Text to continue");
   command->add_option("--chat", options->chat,
                       "A user message to answer, through the chat template");
   command->add_option("--max-tokens", options->max_tokens, "Longest answer (default 256)")
-      ->check(CLI::Range(1, 1 << 24));
+      ->range(1, 1 << 24);
   command
       ->add_option("--temperature", options->temperature,
                    "0: the most likely token each time (default 0)")
-      ->check(CLI::Range(0.0, 100.0));
+      ->range(0.0, 100.0);
   command->add_option("--seed", options->seed, "Makes a sampled answer reproducible")
-      ->check(CLI::NonNegativeNumber);
+      ->not_negative();
   add_json_option(command, &options->json);
   run_command(command, exit_code, &options->json, [options] { return run(*options); });
 }

@@ -45,14 +45,14 @@ Result<int> health(const Options& options) {
 
 }  // namespace
 
-void add_health(CLI::App& app, int* exit_code) {
-  CLI::App* command = app.add_subcommand(
+void add_health(Command& app, int* exit_code) {
+  Command* command = app.add_subcommand(
       "health", "Ask a running deltad whether it takes requests: exit code 0 if so, else 1");
   auto options = std::make_shared<Options>();
-  command->add_option("--server", options->server, "http[s]://HOST:PORT")->capture_default_str();
+  command->add_option("--server", options->server, "http[s]://HOST:PORT")->show_default();
   command->add_option("--timeout", options->timeout, "Seconds to wait for the answer")
-      ->check(CLI::Range(0.1, 600.0))
-      ->capture_default_str();
+      ->range(0.1, 600.0)
+      ->show_default();
   command->add_flag("--live", options->live,
                     "Only whether it is alive (/health), loaded or not, draining or not");
   add_tls_options(command, &options->tls);

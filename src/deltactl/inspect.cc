@@ -89,8 +89,8 @@ Result<int> run(const Options& options) {
 
 }  // namespace
 
-void add_inspect(CLI::App& app, int* exit_code) {
-  CLI::App* command = app.add_subcommand(
+void add_inspect(Command& app, int* exit_code) {
+  Command* command = app.add_subcommand(
       "inspect", "Show a variant's metadata, tensors and sizes; an adapter's modules and scales");
   auto options = std::make_shared<Options>();
   command->add_option("file", options->path, "A variant file or folder, or a LoRA adapter")

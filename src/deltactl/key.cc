@@ -129,7 +129,7 @@ Result<int> list(const Options& options) {
   return 0;
 }
 
-void add_rules(CLI::App* command, Options* options) {
+void add_rules(Command* command, Options* options) {
   command->add_option("name", options->rules.name, "Name of the key, for logs")->required();
   command->add_option(
       "--model", options->models,
@@ -139,19 +139,19 @@ void add_rules(CLI::App* command, Options* options) {
   command
       ->add_option("--parallel", options->rules.parallel_requests,
                    "Requests that it may have at once")
-      ->check(CLI::Range(1, 1000000));
+      ->range(1, 1000000);
   command
       ->add_option("--tokens-per-minute", options->rules.tokens_per_minute,
                    "Tokens of prompts and answers that it may use a minute")
-      ->check(CLI::Range(1.0, 1e12));
+      ->range(1.0, 1e12);
   command->add_option("--expires", options->expires,
                       "From when on it is refused: 2027-01-31 (the end of that day, UTC) or "
                       "2027-01-31T12:00:00Z");
 }
 
-CLI::App* add_one(CLI::App* parent, int* exit_code, const char* name, const char* help,
-                  Result<int> (*run)(const Options&), std::shared_ptr<Options> options) {
-  CLI::App* command = parent->add_subcommand(name, help);
+Command* add_one(Command* parent, int* exit_code, const char* name, const char* help,
+                 Result<int> (*run)(const Options&), std::shared_ptr<Options> options) {
+  Command* command = parent->add_subcommand(name, help);
   add_json_option(command, &options->json);
   run_command(command, exit_code, &options->json, [options, run] { return run(*options); });
   return command;
@@ -159,9 +159,9 @@ CLI::App* add_one(CLI::App* parent, int* exit_code, const char* name, const char
 
 }  // namespace
 
-void add_key(CLI::App& app, int* exit_code) {
-  CLI::App* key = app.add_subcommand("key", "Make and list API keys (server.keys_file)");
-  key->require_subcommand(1);
+void add_key(Command& app, int* exit_code) {
+  Command* key = app.add_subcommand("key", "Make and list API keys (server.keys_file)");
+  key->require_subcommand();
   auto made = std::make_shared<Options>();
   add_rules(add_one(key, exit_code, "new", "Make a key; print it and its line for the file",
                     make_new, made),

@@ -128,9 +128,9 @@ Result<int> run(const Options& options) {
 
 }  // namespace
 
-void add_logits(CLI::App& app, int* exit_code) {
+void add_logits(Command& app, int* exit_code) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
+  Command* command = app.add_subcommand(
       "logits", "Write the logits (and hidden states) for token ids, to compare with others");
   add_model_options(command, &options->model, false);
   command->add_option("--ids", options->ids, "Token ids: 1,2,3");

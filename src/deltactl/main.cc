@@ -5,6 +5,8 @@
 
 #include <csignal>
 #include <exception>
+#include <optional>
+#include <string>
 
 #include "deltactl/commands.h"
 #include "deltactl/console.h"
@@ -13,20 +15,16 @@
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader that left is a failed write, not a silent death
-  CLI::App app("Compress, inspect, verify, apply and run fine-tuned variants of a base model.",
-               "deltactl");
-  app.require_subcommand(1);
-  app.set_version_flag("--version", std::string("deltactl ") + deltad::kDeltactlVersion);
+  deltad::Command app(
+      "Compress, inspect, verify, apply and run fine-tuned variants of a base model.", "deltactl");
+  app.require_subcommand();
+  app.add_version_flag("--version",
+                       [] { return std::string("deltactl ") + deltad::kDeltactlVersion; });
   app.footer(
       "Exit codes: 0 done, 1 failed, 2 the command line or the input is wrong. With --json errors "
       "are JSON on standard output, too.");
-  app.add_flag_callback(
-         "--man",
-         [&app] {
-           fmt::print("{}", deltad::man_page(app, 1, deltad::kDeltactlVersion, "deltad(8)"));
-           throw CLI::Success();
-         })
-      ->group("");
+  app.add_hidden_text_flag(
+      "--man", [&app] { return deltad::man_page(app, 1, deltad::kDeltactlVersion, "deltad(8)"); });
   int exit_code = 0;
 
   deltad::add_compress(app, &exit_code);
@@ -51,9 +49,7 @@ int main(int argc, char** argv) {
   });
 
   try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    if (const std::optional<int> code = app.parse(argc, argv)) return *code;
   } catch (const std::exception& error) {
     return deltad::fail(deltad::internal_error(error.what()), false);
   }

@@ -228,8 +228,8 @@ Result<int> run(Options* options) {
   return 0;
 }
 
-std::shared_ptr<Options> add_method(CLI::App* merge, int* exit_code, const std::string& name,
-                                    const std::string& description, CLI::App** command) {
+std::shared_ptr<Options> add_method(Command* merge, int* exit_code, const std::string& name,
+                                    const std::string& description, Command** command) {
   auto options = std::make_shared<Options>();
   options->method = name;
   if (name == "lora") options->default_form = "lora";
@@ -246,10 +246,8 @@ std::shared_ptr<Options> add_method(CLI::App* merge, int* exit_code, const std::
   (*command)
       ->add_option("--memory", options->memory,
                    "Fewer threads if the matrices at work would need more than this (\"8GB\")")
-      ->transform(CLI::AsSizeValue(false));
-  (*command)
-      ->add_option("--jobs", options->jobs, "Threads (0: one a core)")
-      ->check(CLI::Range(0, 1024));
+      ->byte_size();
+  (*command)->add_option("--jobs", options->jobs, "Threads (0: one a core)")->range(0, 1024);
   add_json_option(*command, &options->json);
   run_command(*command, exit_code, &options->json, [options] { return run(options.get()); });
   return options;
@@ -257,10 +255,10 @@ std::shared_ptr<Options> add_method(CLI::App* merge, int* exit_code, const std::
 
 }  // namespace
 
-void add_merge(CLI::App& app, int* exit_code) {
-  CLI::App* merge = app.add_subcommand("merge", "Merge fine-tunes of one base into one");
-  merge->require_subcommand(1);
-  CLI::App* command = nullptr;
+void add_merge(Command& app, int* exit_code) {
+  Command* merge = app.add_subcommand("merge", "Merge fine-tunes of one base into one");
+  merge->require_subcommand();
+  Command* command = nullptr;
 
   auto monosoup = add_method(merge, exit_code, "monosoup",
                              "Keep each task vector's leading singular directions", &command);
@@ -268,8 +266,8 @@ void add_merge(CLI::App& app, int* exit_code) {
       ->add_option("--form", monosoup->form,
                    "published: reweights the two parts of one source; averaged: the mean of "
                    "several sources' leading parts")
-      ->check(CLI::IsMember({"published", "averaged"}))
-      ->capture_default_str();
+      ->one_of({"published", "averaged"})
+      ->show_default();
   command->add_option("--keep", monosoup->keep,
                       "What leads: a share of the energy (0.8), effective, rank:16 or all; "
                       "KIND=RULE for one kind of matrix (down_proj=0.9). May be repeated");
@@ -277,8 +275,8 @@ void add_merge(CLI::App& app, int* exit_code) {
   auto opcm = add_method(merge, exit_code, "opcm",
                          "One after the other, each orthogonal to what is there", &command);
   command->add_option("--share", opcm->share, "Share of Σσ whose directions are protected")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
+      ->range(0.0, 1.0)
+      ->show_default();
   command->add_option("--state", opcm->state,
                       "File that keeps the sequence, to go on with after a stop or with further "
                       "sources");
@@ -291,7 +289,7 @@ void add_merge(CLI::App& app, int* exit_code) {
   const auto scaling = [&](const std::shared_ptr<Options>& options) {
     weights(options);
     command->add_option("--lambda", options->elementwise.lambda, "Factor of the result")
-        ->capture_default_str();
+        ->show_default();
   };
   weights(add_method(merge, exit_code, "soup", "The weighted mean", &command));
   scaling(add_method(merge, exit_code, "task-arithmetic", "The weighted sum of the task vectors",
@@ -300,15 +298,15 @@ void add_merge(CLI::App& app, int* exit_code) {
                          &command);
   scaling(ties);
   command->add_option("--density", ties->elementwise.density, "Share of the entries that is kept")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
+      ->range(0.0, 1.0)
+      ->show_default();
   auto dare = add_method(merge, exit_code, "dare", "The sum of task vectors thinned out at random",
                          &command);
   scaling(dare);
   command->add_option("--drop", dare->elementwise.drop, "Probability of an entry to be dropped")
-      ->check(CLI::Range(0.0, 0.999999))
-      ->capture_default_str();
-  command->add_option("--seed", dare->elementwise.seed, "Of the choice")->capture_default_str();
+      ->range(0.0, 0.999999)
+      ->show_default();
+  command->add_option("--seed", dare->elementwise.seed, "Of the choice")->show_default();
   add_method(merge, exit_code, "lora", "Turn a fine-tune into a LoRA adapter", &command);
 }
 

@@ -81,7 +81,7 @@ Result<Json> write_sign(const Checkpoint& base, const Tune& tune, const MergeOut
 
 }  // namespace
 
-void add_merge_output_options(CLI::App* command, MergeOutputOptions* options,
+void add_merge_output_options(Command* command, MergeOutputOptions* options,
                               const std::string& default_form) {
   command
       ->add_option("-o,--output", options->path,
@@ -91,24 +91,24 @@ void add_merge_output_options(CLI::App* command, MergeOutputOptions* options,
       ->add_option("--as", options->form,
                    fmt::format("What to write (default: sign for a .safetensors path, else {})",
                                default_form))
-      ->check(CLI::IsMember({"model", "lora", "sign"}));
+      ->one_of({"model", "lora", "sign"});
   command->add_option("--rank", options->rank, "LoRA: rank of the factors")
-      ->check(CLI::Range(1, 65536))
-      ->capture_default_str();
+      ->range(1, 65536)
+      ->show_default();
   command->add_option("--svd", options->svd, "LoRA: how the factors are found")
-      ->check(CLI::IsMember({"auto", "exact", "randomized"}))
-      ->capture_default_str();
+      ->one_of({"auto", "exact", "randomized"})
+      ->show_default();
   command
       ->add_option("--dtype", options->dtype,
                    "Type of a model's weights (default bf16) or of a LoRA's factors (default f32)")
-      ->check(CLI::IsMember({"bf16", "f32"}));
+      ->one_of({"bf16", "f32"});
   command->add_option("--name", options->name, "Sign delta: the variant's name");
   command->add_option("--alpha", options->alpha, "Sign delta: one scale a row or one a matrix")
-      ->check(CLI::IsMember({"row", "matrix"}))
-      ->capture_default_str();
+      ->one_of({"row", "matrix"})
+      ->show_default();
   command->add_option("--levels", options->levels, "Sign delta: signs a weight")
-      ->check(CLI::Range(1, kMaxLevels))
-      ->capture_default_str();
+      ->range(1, kMaxLevels)
+      ->show_default();
   command->add_flag("--weights-only", options->weights_only,
                     "Leave the text files of the first source behind");
 }

@@ -2,13 +2,13 @@
 // thread.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/status.h"
 #include "delta/tune.h"
+#include "manual/command.h"
 #include "merge/lora_folder.h"
 #include "merge/memory_account.h"
 
@@ -24,7 +24,7 @@ struct MergeOutputOptions {
 };
 
 // -o, --as, --name, --rank, --svd, --dtype, --alpha, --levels, --weights-only.
-void add_merge_output_options(CLI::App* command, MergeOutputOptions* options,
+void add_merge_output_options(Command* command, MergeOutputOptions* options,
                               const std::string& default_form);
 
 // Before the work: settles the form by the path if none was asked for, and checks that the options

@@ -4,18 +4,22 @@
 #include "deltactl/console.h"
 
 namespace deltad {
-void add_model_options(CLI::App* command, ModelOptions* options, bool many) {
-  command->add_option("--base", options->base, "Base model: a Hugging Face folder or a .gguf file")
-      ->required();
+
+Option* add_model_options(Command* command, ModelOptions* options, bool many) {
+  Option* base =
+      command
+          ->add_option("--base", options->base, "Base model: a Hugging Face folder or a .gguf file")
+          ->required();
   auto* delta = command->add_option(
       "--delta", options->deltas,
       "Variant: a *.delta.safetensors file, a folder with one, or a LoRA adapter");
   delta->type_name("PATH");
-  if (!many) delta->expected(1);
+  if (!many) delta->values(1);
   command->add_option("--threads", options->threads, "Kernel threads (default: one a core)")
-      ->check(CLI::Range(0, 1024));
+      ->range(0, 1024);
   command->add_option("--isa", options->isa,
                       "Instruction set: scalar, avx2, avx512, avx512_bf16 (default: the best)");
+  return base;
 }
 
 Result<ModelSession> open_session(const ModelOptions& options) {

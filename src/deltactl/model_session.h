@@ -2,13 +2,13 @@
 // them. Main thread.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "delta/loader.h"
 #include "engine/base_model.h"
+#include "manual/command.h"
 
 namespace deltad {
 
@@ -19,8 +19,8 @@ struct ModelOptions {
   std::string isa;
 };
 
-// --base, --delta (many if `many`), --threads, --isa.
-void add_model_options(CLI::App* command, ModelOptions* options, bool many);
+// --base, --delta (many if `many`), --threads, --isa. Returns --base, which is required.
+Option* add_model_options(Command* command, ModelOptions* options, bool many);
 
 struct ModelSession {
   std::unique_ptr<BaseModel> base;

@@ -117,8 +117,8 @@ Result<int> run(Options options) {
 
 }  // namespace
 
-void add_plan(CLI::App& app, int* exit_code) {
-  CLI::App* command = app.add_subcommand(
+void add_plan(Command& app, int* exit_code) {
+  Command* command = app.add_subcommand(
       "plan", "Say what a model and its variants need of given GPUs: memory, load times, speed");
   auto options = std::make_shared<Options>();
   PlanRequest& request = options->request;
@@ -130,37 +130,37 @@ void add_plan(CLI::App& app, int* exit_code) {
       ->required();
   command->add_option("--variants", request.variants, "How many variants")->required();
   command->add_option("--context", request.context, "Tokens of a request, prompt and answer")
-      ->capture_default_str();
+      ->show_default();
   command->add_option("--concurrency", request.concurrency, "Requests that run at once, in all")
-      ->capture_default_str();
+      ->show_default();
   auto* levels = command->add_option("--levels", request.variant.levels, "Levels of signs")
-                     ->check(CLI::Range(1, 4))
-                     ->capture_default_str();
+                     ->range(1, 4)
+                     ->show_default();
   auto* dense = command
                     ->add_option("--dense", options->dense,
                                  "What else variants hold: none, norms, or all (embeddings, head)")
-                    ->check(CLI::IsMember({"none", "norms", "all"}))
-                    ->capture_default_str();
+                    ->one_of({"none", "norms", "all"})
+                    ->show_default();
   auto* residual = command
                        ->add_option("--residual-rank", request.variant.rank,
                                     "Rank of low-rank parts beside the signs (0: none)")
-                       ->check(CLI::Range(0, 1024))
-                       ->capture_default_str();
+                       ->range(0, 1024)
+                       ->show_default();
   command->add_option("--rank", options->adapter_rank, "Variants are LoRA adapters of this rank")
-      ->check(CLI::Range(1, 1024))
+      ->range(1, 1024)
       ->excludes(levels)
       ->excludes(residual)
       ->excludes(dense);
   command
       ->add_option("--tensor-parallel", request.tensor_parallel,
                    "GPUs that share a copy of the base; 0: all")
-      ->capture_default_str();
+      ->show_default();
   command->add_option("--step-rows", request.step_rows, "engine.max_step_rows of the daemon")
-      ->capture_default_str();
+      ->show_default();
   command->add_option("--reserve", request.reserve, "Share of the memory that is left alone")
-      ->capture_default_str();
+      ->show_default();
   command->add_option("--storage-rate", options->storage_rate, "What the storage reads")
-      ->capture_default_str();
+      ->show_default();
   command->add_option("--memory-bandwidth", options->memory_bandwidth,
                       "Of a device, in place of the known or assumed one (CPU: 20GB/s)");
   add_json_option(command, &options->json);

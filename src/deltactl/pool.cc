@@ -211,28 +211,28 @@ Result<int> budget(const Options& options) {
   return change(options, "PUT", fmt::format("{}/budget", kPool), {{"bytes", *bytes}});
 }
 
-void add_name(CLI::App* command, Options* options) {
+void add_name(Command* command, Options* options) {
   command->add_option("name", options->name, "The adapter's name")->required();
 }
 
-void add_no_wait(CLI::App* command, Options* options) {
+void add_no_wait(Command* command, Options* options) {
   command->add_flag("--no-wait", options->no_wait, "Do not wait until the operation has ended");
 }
 
 }  // namespace
 
-void add_pool(CLI::App& app, int* exit_code) {
-  CLI::App* parent =
+void add_pool(Command& app, int* exit_code) {
+  Command* parent =
       app.add_subcommand("pool", "Show and change the adapter pool of a running deltad");
-  parent->require_subcommand(1);
+  parent->require_subcommand();
   add_admin_command<Options>(
       parent, exit_code, "list", "Show the adapters, the members that serve them and what goes on",
-      [](CLI::App*, Options*) {}, list);
+      [](Command*, Options*) {}, list);
   add_admin_command<Options>(parent, exit_code, "show", "Show one adapter and its member", add_name,
                              show);
   add_admin_command<Options>(
       parent, exit_code, "add", "Add a LoRA adapter; the pool makes room for it if it can",
-      [](CLI::App* command, Options* options) {
+      [](Command* command, Options* options) {
         add_name(command, options);
         command
             ->add_option("path", options->path,
@@ -247,14 +247,14 @@ void add_pool(CLI::App& app, int* exit_code) {
       add);
   add_admin_command<Options>(
       parent, exit_code, "remove", "Remove an adapter; running requests end on it",
-      [](CLI::App* command, Options* options) {
+      [](Command* command, Options* options) {
         add_name(command, options);
         add_no_wait(command, options);
       },
       remove);
   add_admin_command<Options>(
       parent, exit_code, "cancel", "Cancel an operation; what it had done is undone",
-      [](CLI::App* command, Options* options) {
+      [](Command* command, Options* options) {
         command
             ->add_option("operation", options->operation,
                          "Its number, as `list` shows it while it waits or runs")
@@ -264,7 +264,7 @@ void add_pool(CLI::App& app, int* exit_code) {
       cancel);
   add_admin_command<Options>(
       parent, exit_code, "budget", "Set what the members' files may take",
-      [](CLI::App* command, Options* options) {
+      [](Command* command, Options* options) {
         command->add_option("bytes", options->bytes, "Such as 64MiB")->required();
         add_no_wait(command, options);
       },

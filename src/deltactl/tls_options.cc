@@ -2,14 +2,14 @@
 
 namespace deltad {
 
-void add_tls_options(CLI::App* command, client::TlsOptions* tls) {
+void add_tls_options(Command* command, client::TlsOptions* tls) {
   command
       ->add_option("--cacert", tls->authorities,
                    "For https: PEM file of the authorities to believe (default: the system's)")
-      ->envname("DELTAD_CACERT");
-  CLI::Option* certificate = command->add_option(
+      ->environment("DELTAD_CACERT");
+  Option* certificate = command->add_option(
       "--cert", tls->certificate, "PEM file of a certificate to show, if the server asks for one");
-  CLI::Option* key = command->add_option("--key", tls->key, "PEM file of its key");
+  Option* key = command->add_option("--key", tls->key, "PEM file of its key");
   certificate->needs(key);
   key->needs(certificate);
   command->add_flag("!--insecure", tls->check_server,

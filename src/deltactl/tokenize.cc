@@ -88,11 +88,10 @@ Result<int> run_render(const Options& options) {
 
 }  // namespace
 
-void add_tokenize(CLI::App& app, int* exit_code) {
+void add_tokenize(Command& app, int* exit_code) {
   auto options = std::make_shared<Options>();
   static const bool json = false;
-  CLI::App* command =
-      app.add_subcommand("tokenize", "Tokenize JSON lines with a model's tokenizer");
+  Command* command = app.add_subcommand("tokenize", "Tokenize JSON lines with a model's tokenizer");
   command->add_option("model", options->model, "A model folder or .gguf file")->required();
   command->add_option("--texts", options->file,
                       "JSON lines, strings or {\"text\": …} (default: standard input)");
@@ -102,10 +101,10 @@ void add_tokenize(CLI::App& app, int* exit_code) {
   run_command(command, exit_code, &json, [options] { return run_tokenize(*options); });
 }
 
-void add_render(CLI::App& app, int* exit_code) {
+void add_render(Command& app, int* exit_code) {
   auto options = std::make_shared<Options>();
   static const bool json = false;
-  CLI::App* command =
+  Command* command =
       app.add_subcommand("render", "Render JSON lines of messages with a model's chat template");
   command->add_option("model", options->model, "A model folder or .gguf file")->required();
   command->add_option(

@@ -81,22 +81,22 @@ Result<int> remove(const Options& options) {
   return report(options, ask(options, "DELETE", variant_path(options.name)), "removed");
 }
 
-void add_name(CLI::App* command, Options* options) {
+void add_name(Command* command, Options* options) {
   command->add_option("name", options->name, "The variant's name")->required();
 }
 
 }  // namespace
 
-void add_variants(CLI::App& app, int* exit_code) {
-  CLI::App* parent =
+void add_variants(Command& app, int* exit_code) {
+  Command* parent =
       app.add_subcommand("variants", "List and change the variants of a running deltad");
-  parent->require_subcommand(1);
+  parent->require_subcommand();
   add_admin_command<Options>(
-      parent, exit_code, "list", "Show all variants and their state", [](CLI::App*, Options*) {},
+      parent, exit_code, "list", "Show all variants and their state", [](Command*, Options*) {},
       list);
   add_admin_command<Options>(
       parent, exit_code, "add", "Add a variant; it is loaded when it is first asked for",
-      [](CLI::App* command, Options* options) {
+      [](Command* command, Options* options) {
         add_name(command, options);
         command
             ->add_option("path", options->path,

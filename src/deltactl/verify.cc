@@ -85,8 +85,8 @@ Result<int> run(const Options& options) {
 
 }  // namespace
 
-void add_verify(CLI::App& app, int* exit_code) {
-  CLI::App* command = app.add_subcommand(
+void add_verify(Command& app, int* exit_code) {
+  Command* command = app.add_subcommand(
       "verify",
       "Check a variant file or a LoRA adapter: digest, shapes, finite values; exit code 1 if it is "
       "bad");
@@ -94,8 +94,7 @@ void add_verify(CLI::App& app, int* exit_code) {
   command->add_option("file", options->path, "A variant file or folder, or a LoRA adapter")
       ->required();
   command->add_option("--base", options->base, "The base model: a folder or a .gguf file");
-  command->add_option("--jobs", options->jobs, "Threads (0: one a core)")
-      ->check(CLI::Range(0, 1024));
+  command->add_option("--jobs", options->jobs, "Threads (0: one a core)")->range(0, 1024);
   add_json_option(command, &options->json);
   run_command(command, exit_code, &options->json, [options] { return run(*options); });
 }

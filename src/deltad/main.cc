@@ -6,12 +6,15 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "base/version.h"
 #include "deltad/daemon.h"
 #include "io/file_reader.h"
+#include "manual/command.h"
 #include "manual/man_page.h"
 #include "parallel/shard_map.h"
 
@@ -112,7 +115,7 @@ int serve(const CommandLine& line, const Config& config) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app(
+  deltad::Command app(
       "Serves one base language model and its fine-tuned variants from one copy of the weights.",
       "deltad");
   CommandLine line;
@@ -121,34 +124,25 @@ int main(int argc, char** argv) {
   app.add_option("--variant", line.variants, "A variant, NAME=PATH; may be given several times");
   app.add_option("--watch", line.watch, "A folder whose variants are served as they come and go");
   app.add_option("--listen", line.listen, "ADDRESS:PORT (default 127.0.0.1:8080)");
-  app.add_option("--threads", line.threads, "Kernel threads; 0: one a core")
-      ->check(CLI::Range(0, 1024));
+  app.add_option("--threads", line.threads, "Kernel threads; 0: one a core")->range(0, 1024);
   app.add_option("--device", line.device,
                  "auto, cpu or cuda; auto: a GPU if there is one, else the CPU")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+      ->one_of({"auto", "cpu", "cuda"});
   app.add_option("--tensor-parallel-size", line.tensor_parallel,
                  "Ranks that share the base and each variant (default 1)")
-      ->check(CLI::Range(1, deltad::kMostRanks));
+      ->range(1, deltad::kMostRanks);
   app.add_flag("--check-config", line.check_only,
                "Say what is wrong with the config, or what would run, and end");
-  app.set_version_flag("--version", [] {
+  app.add_version_flag("--version", [] {
     std::string text = std::string("deltad ") + deltad::kVersion;
     for (const std::string& backend : deltad::backend_list(deltad::DeviceChoice::kAuto))
       text += "\n" + backend;
     return text;
   });
-  app.add_flag_callback("--man",
-                        [&app] {
-                          fmt::print("{}", deltad::man_page(app, 8, deltad::kVersion,
-                                                            "deltad.yaml(5), deltactl(1)"));
-                          throw CLI::Success();
-                        })
-      ->group("");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  app.add_hidden_text_flag("--man", [&app] {
+    return deltad::man_page(app, 8, deltad::kVersion, "deltad.yaml(5), deltactl(1)");
+  });
+  if (const std::optional<int> code = app.parse(argc, argv)) return *code;
   const auto config = make_config(line);
   if (!config.ok()) return fail(config.status(), 2);
   deltad::set_log_level(config->log_level);

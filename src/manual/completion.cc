@@ -7,32 +7,25 @@
 namespace deltad {
 namespace {
 
-// One line of the script's table for `app` and each of its subcommands:
+// One line of the script's table for `command` and each of its subcommands:
 //   "PATH") commands="…" options="…" ;;
-void add_rows(const CLI::App& app, const std::string& path, std::string* rows,
+void add_rows(const Command& command, const std::string& path, std::string* rows,
               std::vector<std::string>* paths) {
   std::string commands, options;
-  std::vector<const CLI::App*> below;
-  for (const CLI::App* command : app.get_subcommands({})) {
-    if (command->get_group().empty()) continue;
-    commands += (commands.empty() ? "" : " ") + command->get_name();
-    below.push_back(command);
-  }
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->get_group().empty()) continue;
-    for (const std::string& name : option->get_lnames())
+  for (const Command* below : command.subcommands())
+    commands += (commands.empty() ? "" : " ") + below->name();
+  for (const OptionText& option : command.options())
+    for (const std::string& name : option.long_names)
       options += (options.empty() ? "--" : " --") + name;
-  }
   *rows += fmt::format("    \"{}\") commands=\"{}\" options=\"{}\" ;;\n", path, commands, options);
   if (!path.empty()) paths->push_back(path);
-  for (const CLI::App* command : below)
-    add_rows(*command, path.empty() ? command->get_name() : path + " " + command->get_name(), rows,
-             paths);
+  for (const Command* below : command.subcommands())
+    add_rows(*below, path.empty() ? below->name() : path + " " + below->name(), rows, paths);
 }
 
 }  // namespace
 
-std::string bash_completion(const CLI::App& app) {
+std::string bash_completion(const Command& app) {
   std::string rows, known;
   std::vector<std::string> paths;
   add_rows(app, "", &rows, &paths);
@@ -54,7 +47,7 @@ _{0}() {{
 }}
 complete -o default -F _{0} {0}
 )",
-                     app.get_name(), known, rows);
+                     app.name(), known, rows);
 }
 
 }  // namespace deltad

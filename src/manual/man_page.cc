@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cctype>
+#include <vector>
 
 namespace deltad {
 namespace {
@@ -31,43 +32,32 @@ std::string upper(std::string text) {
   return text;
 }
 
-bool shown(const CLI::Option* option) { return !option->get_group().empty(); }
-bool shown(const CLI::App* command) { return !command->get_group().empty(); }
-
-void add_option(const CLI::Option* option, const CLI::Formatter& formatter, std::string* page) {
-  const bool positional = option->get_positional();
-  *page += ".TP\n" + bold(formatter.make_option_name(option, positional)) +
-           plain(formatter.make_option_opts(option)) + "\n";
-  *page += plain(option->get_description()) + "\n";
-}
-
 // Positional arguments first, as in the help text.
-void add_options(const CLI::App& app, std::string* page) {
-  const CLI::Formatter formatter;
+void add_options(const Command& command, std::string* page) {
+  const std::vector<OptionText> options = command.options();
   for (const bool positional : {true, false})
-    for (const CLI::Option* option : app.get_options())
-      if (shown(option) && option->get_positional() == positional)
-        add_option(option, formatter, page);
+    for (const OptionText& option : options)
+      if (option.positional == positional)
+        *page += ".TP\n" + bold(option.label) + plain(option.details) + "\n" +
+                 plain(option.description) + "\n";
 }
 
-std::string synopsis(const CLI::App& app, const std::string& path, bool subcommands) {
+std::string synopsis(const Command& command, const std::string& path) {
   std::string line = bold(path) + " [\\fIoptions\\fR]";
-  for (const CLI::Option* option : app.get_options())
-    if (option->get_positional() && shown(option)) {
-      const std::string name = "\\fI" + plain(option->get_name(true)) + "\\fR";
-      line += option->get_required() ? " " + name : " [" + name + "]";
+  for (const OptionText& option : command.options())
+    if (option.positional) {
+      const std::string name = "\\fI" + plain(option.name) + "\\fR";
+      line += option.required ? " " + name : " [" + name + "]";
     }
-  return line + (subcommands ? " \\fIcommand\\fR ...\n" : "\n");
+  return line + (command.subcommands().empty() ? "\n" : " \\fIcommand\\fR ...\n");
 }
 
-void add_commands(const CLI::App& app, const std::string& path, std::string* page) {
-  for (const CLI::App* command : app.get_subcommands({})) {
-    if (!shown(command)) continue;
-    const std::string name = path + " " + command->get_name();
-    const bool more = !command->get_subcommands({}).empty();
-    *page += ".SS " + synopsis(*command, name, more) + plain(command->get_description()) + ".\n";
+void add_commands(const Command& above, const std::string& path, std::string* page) {
+  for (const Command* command : above.subcommands()) {
+    const std::string name = path + " " + command->name();
+    *page += ".SS " + synopsis(*command, name) + plain(command->description()) + ".\n";
     add_options(*command, page);
-    if (const std::string footer = command->get_footer(); !footer.empty())
+    if (const std::string footer = command->footer(); !footer.empty())
       *page += ".PP\n" + plain(footer) + "\n";
     add_commands(*command, name, page);
   }
@@ -75,19 +65,18 @@ void add_commands(const CLI::App& app, const std::string& path, std::string* pag
 
 }  // namespace
 
-std::string man_page(const CLI::App& app, int section, const std::string& version,
+std::string man_page(const Command& app, int section, const std::string& version,
                      const std::string& related) {
-  const std::string& name = app.get_name();
-  const bool commands = !app.get_subcommands({}).empty();
+  const std::string& name = app.name();
   std::string page = fmt::format(".TH {} {} \"\" \"{} {}\"\n.SH NAME\n{} \\- {}\n", upper(name),
-                                 section, name, version, name, plain(app.get_description()));
-  page += ".SH SYNOPSIS\n" + synopsis(app, name, commands) + ".SH OPTIONS\n";
+                                 section, name, version, name, plain(app.description()));
+  page += ".SH SYNOPSIS\n" + synopsis(app, name) + ".SH OPTIONS\n";
   add_options(app, &page);
-  if (commands) {
+  if (!app.subcommands().empty()) {
     page += ".SH COMMANDS\n";
     add_commands(app, name, &page);
   }
-  if (const std::string footer = app.get_footer(); !footer.empty())
+  if (const std::string footer = app.footer(); !footer.empty())
     page += ".SH NOTES\n" + plain(footer) + "\n";
   if (!related.empty()) page += ".SH SEE ALSO\n" + plain(related) + "\n";
   return page;

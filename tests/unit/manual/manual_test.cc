@@ -13,18 +13,18 @@ using ::testing::Not;
 
 // The caller owns what the options are stored in.
 struct Example {
-  CLI::App app{"Does it.", "doer"};
+  Command app{"Does it.", "doer"};
   std::string file, secret;
   bool fast = false;
 
   Example() {
-    CLI::App* run = app.add_subcommand("run", "Run a thing");
+    Command* run = app.add_subcommand("run", "Run a thing");
     run->add_option("file", file, "What to run")->required();
     run->add_flag("-f,--fast", fast, ".fast \\ 'way");
     run->footer("Only once.");
-    run->add_option("--secret", secret, "Nobody's")->group("");
+    run->add_option("--secret", secret, "Nobody's")->hidden();
     app.add_subcommand("list", "Lists")->add_subcommand("all", "All of them");
-    app.add_subcommand("hidden", "Not told of")->group("");
+    app.add_subcommand("hidden", "Not told of")->hidden();
   }
 };
 
