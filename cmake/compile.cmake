@@ -18,17 +18,16 @@ set(DELTAD_OPTIMISED_TESTS engine contract)
 set(DELTAD_COMMON_HEADERS <algorithm> <array> <atomic> <bit> <cmath> <cstdint> <cstring> <filesystem> <functional> <map> <memory>
   <optional> <random> <set> <span> <string> <string_view> <thread> <utility> <vector> <fmt/format.h> <nlohmann/json.hpp>)
 
-# What ccache needs to know such headers again.
-if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
-  add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
-else()
-  add_compile_options(-fpch-preprocess)
-endif()
-
 # deltad_precompiled(TARGET KIND header…): the target has these headers from the first target of its kind, which must have the
 # same flags.
 function(deltad_precompiled target kind)
   get_property(first GLOBAL PROPERTY deltad_precompiled_${kind})
+  # What ccache needs to know such headers again.
+  if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+    target_compile_options(${target} PRIVATE "SHELL:-Xclang -fno-pch-timestamp")
+  else()
+    target_compile_options(${target} PRIVATE -fpch-preprocess)
+  endif()
   if(first)
     target_precompile_headers(${target} REUSE_FROM ${first})
   else()

@@ -28,6 +28,7 @@ class CudaFailures : public testing::EmulatedGpuTest, public ::testing::WithPara
     emulated_gpu::Options options;
     options.site_frames = 1;
     options.memory_bytes = 64 << 20;
+    options.races_in_kernels = false;
     // Loads ask whether work has ended, again and again: each has the same calls only where it has.
     options.order = emulated_gpu::Order::kEager;
     emulated_gpu::reset(options);

@@ -21,6 +21,7 @@ emulated_gpu::Options with(emulated_gpu::Order order, uint32_t seed) {
   options.order = order;
   options.seed = seed;
   options.site_frames = 1;  // a site is the function that calls
+  options.races_in_kernels = false;
   return options;
 }
 

@@ -33,6 +33,7 @@ class RanksFailures : public RanksTest, public ::testing::WithParamInterface<siz
     emulated_gpu::Options two = options();
     two.devices = 2;
     two.site_frames = 3;
+    two.races_in_kernels = false;
     emulated_gpu::reset(two);
   }
   // *tokens: of the life.

@@ -197,6 +197,20 @@ TEST(Emulator, SaysWhatIsWrong) {
   }
 }
 
+TEST(Emulator, LeavesOnlyRacesOutWhereNoneAreLookedFor) {
+  DeviceBuffer<int32_t> in("in", iota(64)), out("out", 64, Access::kWrite);
+  const auto faults_of = [&](int32_t what) {
+    const Report report =
+        launch(wrong_kernel, {{1}, {64}, 256}, {what, out.data(), in.data()}, {.races = false});
+    return report.faults;
+  };
+  EXPECT_TRUE(faults_of(10).empty());
+  ASSERT_FALSE(faults_of(0).empty());
+  EXPECT_EQ(faults_of(0)[0].kind, FaultKind::kDeadlock);
+  ASSERT_FALSE(faults_of(2).empty());
+  EXPECT_EQ(faults_of(2)[0].kind, FaultKind::kSharedBounds);
+}
+
 // Block 0 waits for ever, block 1 ends.
 void one_block_waits(Arrays) {
   if (blockIdx.x == 0) named_barrier_sync(1, 64);

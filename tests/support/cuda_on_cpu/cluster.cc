@@ -21,7 +21,7 @@ std::unique_ptr<Cluster> Machine::start_cluster(uint32_t number) {
   auto cluster = std::make_unique<Cluster>();
   cluster->alive = cluster->missing = threads;
   cluster->races = std::make_unique<RaceDetector>(
-      threads, size_t{(launch_.shared_bytes + 15) / 16 * 16} * cluster_size());
+      threads, size_t{(launch_.shared_bytes + 15) / 16 * 16} * cluster_size(), options_.races);
   for (uint32_t rank = 0; rank < cluster_size(); ++rank) {
     const uint3 index = {first.x + rank % of.x, first.y + rank / of.x % of.y,
                          first.z + rank / of.x / of.y};

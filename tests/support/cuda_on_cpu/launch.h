@@ -27,6 +27,7 @@ struct Options {
   // buffer but inputs that never change in a step.
   bool overlaps_previous = false;
   bool count_accesses = false;
+  bool races = true;  // look for accesses to shared memory that nothing orders
 };
 
 struct Counters {

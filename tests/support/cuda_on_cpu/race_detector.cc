@@ -4,11 +4,12 @@
 
 namespace deltad::emulator {
 
-RaceDetector::RaceDetector(uint32_t threads, size_t shared_bytes)
-    : threads_(threads),
-      clocks_(threads * (threads + 2), 0),
-      fences_(threads, 0),
-      cells_((shared_bytes + 3) / 4) {
+RaceDetector::RaceDetector(uint32_t threads, size_t shared_bytes, bool looking)
+    : looking_(looking), threads_(threads) {
+  if (!looking) return;
+  clocks_.assign(size_t{threads} * width(), 0);
+  fences_.assign(threads, 0);
+  cells_ = std::vector<Cell>((shared_bytes + 3) / 4);
   for (uint32_t t = 0; t < threads; ++t) clock(t)[t] = 1;
 }
 
@@ -45,6 +46,7 @@ uint32_t RaceDetector::unordered(const Cell& cell, uint32_t thread, bool updates
 }
 
 RaceDetector::Answer RaceDetector::update(uint32_t thread, size_t offset) {
+  if (!looking_) return {};
   Cell& cell = cells_[offset / 4];
   if (!cell.written) return {Verdict::kUninitialised, offset, 0, false};
   if (cell.in_flight) return {Verdict::kInFlight, offset, cell.writer, true};
@@ -61,6 +63,7 @@ RaceDetector::Answer RaceDetector::update(uint32_t thread, size_t offset) {
 
 RaceDetector::Answer RaceDetector::read(uint32_t thread, size_t offset, size_t bytes,
                                         uint32_t shown) {
+  if (!looking_) return {};
   const uint32_t* known = clock(thread);
   for (size_t c = offset / 4; c * 4 < offset + bytes; ++c) {
     Cell& cell = cells_[c];
@@ -78,6 +81,7 @@ RaceDetector::Answer RaceDetector::read(uint32_t thread, size_t offset, size_t b
 
 RaceDetector::Answer RaceDetector::overwrite(uint32_t thread, size_t offset, size_t bytes,
                                              bool in_flight) {
+  if (!looking_) return {};
   const uint32_t* known = clock(thread);
   for (size_t c = offset / 4; c * 4 < offset + bytes; ++c) {
     Cell& cell = cells_[c];
@@ -111,6 +115,7 @@ RaceDetector::Answer RaceDetector::copy_starts(uint32_t thread, size_t offset, s
 }
 
 void RaceDetector::copy_lands(uint32_t thread, size_t offset, size_t bytes) {
+  if (!looking_) return;
   for (size_t c = offset / 4; c * 4 < offset + bytes; ++c) {
     cells_[c].in_flight = false;
     cells_[c].write_time = time(thread);
@@ -118,6 +123,7 @@ void RaceDetector::copy_lands(uint32_t thread, size_t offset, size_t bytes) {
 }
 
 uint32_t RaceDetector::bulk_copy_lands(size_t offset, size_t bytes, Clock& sum) {
+  if (!looking_) return 0;
   if (sum.empty()) sum.assign(width(), 0);
   sum[engine_index()] = ++engine_time_;
   for (size_t c = offset / 4; c * 4 < offset + bytes; ++c) {
@@ -130,11 +136,13 @@ uint32_t RaceDetector::bulk_copy_lands(size_t offset, size_t bytes, Clock& sum) 
 }
 
 void RaceDetector::fence_proxy(uint32_t thread) {
+  if (!looking_) return;
   fences_[thread] = time(thread);
   ++clock(thread)[thread];
 }
 
 bool RaceDetector::fenced(size_t offset, size_t bytes) const {
+  if (!looking_) return true;
   for (size_t c = offset / 4; c * 4 < offset + bytes; ++c) {
     const Cell& cell = cells_[c];
     if (!cell.by_engine && cell.write_time > fences_[cell.writer]) return false;
@@ -143,6 +151,7 @@ bool RaceDetector::fenced(size_t offset, size_t bytes) const {
 }
 
 void RaceDetector::give(uint32_t thread, Clock& sum) {
+  if (!looking_) return;
   if (sum.empty()) sum.assign(width(), 0);
   uint32_t* own = clock(thread);
   for (uint32_t i = 0; i < width(); ++i) sum[i] = std::max(sum[i], own[i]);
@@ -150,11 +159,13 @@ void RaceDetector::give(uint32_t thread, Clock& sum) {
 }
 
 void RaceDetector::take(uint32_t thread, const Clock& sum) {
+  if (!looking_) return;
   uint32_t* own = clock(thread);
   for (uint32_t i = 0; i < width(); ++i) own[i] = std::max(own[i], sum[i]);
 }
 
 void RaceDetector::acquire(uint32_t thread, uint32_t stamp) {
+  if (!looking_) return;
   uint32_t& own = clock(thread)[stamp_index()];
   own = std::max(own, stamp);
 }

@@ -101,6 +101,7 @@ void run_kernel(Gpu& gpu, Operation& operation, const emulator::Kernel& kernel,
   gpu.memory.show_to(operation.work->device);
   emulator::Options options;
   options.overlaps_previous = operation.work->overlaps;
+  options.races = gpu.options.races_in_kernels;
   if (gpu.options.order == Order::kLatest) options.order = emulator::Order::kLifo;
   if (gpu.options.order == Order::kRandom) options.order = emulator::Order::kRandom;
   options.seed = static_cast<uint32_t>(gpu.options.seed + operation.number);

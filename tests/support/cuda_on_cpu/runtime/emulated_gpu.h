@@ -27,6 +27,7 @@ struct Options {
   bool pageable_is_fault = false;  // an asynchronous copy from or to memory that is not pinned
   int peers = 0;                   // devices reach the others of the same so many; 0: all, 1: none
   bool nccl = true;                // whether the machine has it
+  bool races_in_kernels = true;    // looked for: not where a test is about other things
   bool nccl_abort_waits = false;   // ncclCommAbort returns after let_go() only
 };
 
