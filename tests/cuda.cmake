@@ -71,7 +71,6 @@ set(card_tests engine_test.cc kv_swap_test.cc linear_test.cc model_test.cc sampl
 list(TRANSFORM card_tests PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/cuda/)
 list(REMOVE_ITEM backend_tests ${card_tests})
 add_library(deltad_cuda_card_tests OBJECT ${card_tests})
-target_compile_definitions(deltad_cuda_card_tests PRIVATE DELTAD_GOLDEN="${CMAKE_CURRENT_SOURCE_DIR}/golden")
 target_link_libraries(deltad_cuda_card_tests PRIVATE deltad_engine GTest::gtest)
 deltad_test_flags(deltad_cuda_card_tests)
 add_executable(test_cuda_backend ${backend_tests})
@@ -82,7 +81,7 @@ foreach(version 21212 22809)
   add_dependencies(test_cuda_backend nccl_${version})
 endforeach()
 find_library(DELTAD_NCCL nccl PATHS /usr/local/cuda/lib /usr/local/cuda/lib64)
-target_compile_definitions(test_cuda_backend PRIVATE DELTAD_GOLDEN="${CMAKE_CURRENT_SOURCE_DIR}/golden" DELTAD_NCCL="${DELTAD_NCCL}"
+target_compile_definitions(test_cuda_backend PRIVATE DELTAD_NCCL="${DELTAD_NCCL}"
   DELTAD_OLD_NCCL="$<TARGET_FILE:nccl_21212>" DELTAD_HALF_NCCL="$<TARGET_FILE:nccl_22809>")
 target_link_libraries(test_cuda_backend PRIVATE deltad_cuda_card_tests deltad_router deltad_cuda_emulated GTest::gmock GTest::gtest_main)
 deltad_test_flags(test_cuda_backend)

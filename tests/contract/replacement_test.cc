@@ -22,7 +22,7 @@ constexpr int32_t kTokens = 64;
 constexpr int32_t kCommon = 48;  // tokens that all prompts begin with: three blocks
 
 std::string file(const std::string& name) {
-  return std::string(DELTAD_GOLDEN) + "/variants/" + name + ".delta.safetensors";
+  return DELTAD_GOLDEN "/variants/" + name + ".delta.safetensors";
 }
 const std::string kOld = file("llama/llama-row-1");
 const std::string kNew = file("llama_vocab/llama_vocab-row-1");  // another fine-tune
@@ -104,7 +104,7 @@ class Replacement : public ::testing::Test {
     CpuBackendOptions backend;
     backend.threads = 2;
     backend.pin = false;
-    auto base = load_base_model(std::string(DELTAD_GOLDEN) + "/models/llama", backend, {});
+    auto base = load_base_model(DELTAD_GOLDEN "/models/llama", backend, {});
     ASSERT_TRUE(base.ok()) << base.status().message();
     base_ = std::move(*base);
   }

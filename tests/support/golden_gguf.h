@@ -50,7 +50,7 @@ inline std::string as_f16(const std::string& f32) {
 
 // type: "f32", "f16", "bf16", "q8_0", "q4_0" or "q4_1".
 inline std::string golden_gguf(const std::string& type) {
-  const std::string folder = std::string(DELTAD_GOLDEN) + "/gguf/llama-";
+  const std::string folder = DELTAD_GOLDEN "/gguf/llama-";
   if (type != "f32" && type != "f16") return folder + type + ".gguf";
   static const TempFolder made;
   static std::map<std::string, std::string> paths;

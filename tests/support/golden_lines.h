@@ -13,7 +13,7 @@ namespace deltad {
 
 // The whole of a file of tests/golden, unpacked if it is gzipped.
 inline std::string read_golden(const std::string& name) {
-  const gzFile file = gzopen((std::string(DELTAD_GOLDEN) + "/" + name).c_str(), "rb");
+  const gzFile file = gzopen((DELTAD_GOLDEN "/" + name).c_str(), "rb");
   EXPECT_NE(file, nullptr) << name;
   if (file == nullptr) return "";
   std::string text;

@@ -19,8 +19,8 @@ std::shared_ptr<const TextAssets> smollm2() {
       [](const std::string& name) {
         const std::string path = "smollm2/" + name;
         if (name == "tokenizer.json") return read_golden(path + ".gz");
-        return std::filesystem::exists(std::string(DELTAD_GOLDEN) + "/" + path) ? read_golden(path)
-                                                                                : std::string();
+        return std::filesystem::exists(DELTAD_GOLDEN "/" + path) ? read_golden(path)
+                                                                 : std::string();
       },
       nullptr);
   return text;

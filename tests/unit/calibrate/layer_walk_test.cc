@@ -9,8 +9,8 @@
 namespace deltad {
 namespace {
 
-const std::string kBase = std::string(DELTAD_GOLDEN) + "/models/llama";
-const std::string kTuned = std::string(DELTAD_GOLDEN) + "/variants/llama/finetune";
+const std::string kBase = DELTAD_GOLDEN "/models/llama";
+const std::string kTuned = DELTAD_GOLDEN "/variants/llama/finetune";
 
 struct Walked {
   LayerInputs inputs;

@@ -23,7 +23,7 @@ struct Stored {
 
 Stored stored(const std::string& name) {
   static const SafetensorsFile file =
-      *SafetensorsFile::open(std::string(DELTAD_GOLDEN) + "/calibrate/fits.safetensors");
+      *SafetensorsFile::open(DELTAD_GOLDEN "/calibrate/fits.safetensors");
   const SafetensorsEntry& entry = *file.find(name);
   Stored out{entry.shape, std::vector<float>(static_cast<size_t>(entry.shape.count()))};
   std::vector<uint8_t> bytes(static_cast<size_t>(entry.bytes));

@@ -17,8 +17,8 @@
 
 namespace deltad::testing {
 
-inline const std::string kBase = std::string(DELTAD_GOLDEN) + "/models/llama";
-inline const std::string kTuned = std::string(DELTAD_GOLDEN) + "/variants/llama/finetune";
+inline const std::string kBase = DELTAD_GOLDEN "/models/llama";
+inline const std::string kTuned = DELTAD_GOLDEN "/variants/llama/finetune";
 
 inline CalibrationSet random_text(int64_t vocab) {
   std::mt19937 random(3);

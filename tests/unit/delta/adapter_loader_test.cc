@@ -41,9 +41,7 @@ class AdapterLoaderTest : public ::testing::Test {
     raw_ = testing::read_raw(golden("lora/plain/adapter_model.safetensors"));
     config_ = Json::parse(testing::slurp(golden("lora/plain/adapter_config.json")));
   }
-  static std::string golden(const std::string& name) {
-    return std::string(DELTAD_GOLDEN) + "/" + name;
-  }
+  static std::string golden(const std::string& name) { return DELTAD_GOLDEN "/" + name; }
   Result<VariantRef> load(const std::string& path) {
     return load_variant("v", path, table_, *backend_, options_);
   }

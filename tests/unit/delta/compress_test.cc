@@ -33,7 +33,7 @@ struct Case {
   int levels;
 };
 
-std::string golden(const std::string& path) { return std::string(DELTAD_GOLDEN) + "/" + path; }
+std::string golden(const std::string& path) { return DELTAD_GOLDEN "/" + path; }
 
 class GoldenVariant : public ::testing::TestWithParam<Case> {};
 

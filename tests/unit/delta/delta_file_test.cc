@@ -28,7 +28,7 @@ using testing::TempFolder;
 constexpr const char* kQ = "model.layers.0.self_attn.q_proj";
 constexpr const char* kNorm = "model.norm.weight";
 
-std::string golden(const std::string& path) { return std::string(DELTAD_GOLDEN) + "/" + path; }
+std::string golden(const std::string& path) { return DELTAD_GOLDEN "/" + path; }
 
 // What loading does, short of a backend: header, base, shapes, values, digest.
 Status check(const std::string& path, const std::string& architecture = "LlamaForCausalLM",

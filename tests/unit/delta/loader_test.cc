@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 using testing::RawFile;
 using testing::TempFolder;
 
-std::string golden(const std::string& path) { return std::string(DELTAD_GOLDEN) + "/" + path; }
+std::string golden(const std::string& path) { return DELTAD_GOLDEN "/" + path; }
 
 struct Notes {
   Mutex mutex;

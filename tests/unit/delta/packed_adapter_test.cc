@@ -128,7 +128,7 @@ TEST_F(PackedAdapterTest, HasHalfAndAQuarterOfTheBytes) {
 
 // The loader knows the form by its name and gives it the digest that it claims.
 TEST_F(PackedAdapterTest, IsLoadedAsAVariant) {
-  auto base = Checkpoint::open(std::string(DELTAD_GOLDEN) + "/models/llama");
+  auto base = Checkpoint::open(DELTAD_GOLDEN "/models/llama");
   ASSERT_TRUE(base.ok());
   table_ = make_weight_table((*base)->config());
   CpuBackendOptions options;

@@ -48,7 +48,7 @@ RawTensor tensor(DType type, const Shape& shape, const std::vector<float>& value
 class PeftTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto base = Checkpoint::open(std::string(DELTAD_GOLDEN) + "/models/llama");
+    auto base = Checkpoint::open(DELTAD_GOLDEN "/models/llama");
     ASSERT_TRUE(base.ok()) << base.status().message();
     base_ = std::move(*base);
     config_ = {{"peft_type", "LORA"}, {"r", 4},

@@ -23,7 +23,7 @@ using testing::TempFolder;
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-std::string golden(const std::string& path) { return std::string(DELTAD_GOLDEN) + "/" + path; }
+std::string golden(const std::string& path) { return DELTAD_GOLDEN "/" + path; }
 
 class TextChangesTest : public ::testing::Test {
  protected:

@@ -23,7 +23,7 @@ using testing::RawFile;
 using testing::RawTensor;
 using testing::TempFolder;
 
-std::string golden(const std::string& path) { return std::string(DELTAD_GOLDEN) + "/" + path; }
+std::string golden(const std::string& path) { return DELTAD_GOLDEN "/" + path; }
 
 std::vector<float> values_of(const RawTensor& tensor) {
   std::vector<float> out(static_cast<size_t>(tensor.shape.count()));

@@ -23,8 +23,8 @@ namespace {
 using ::testing::HasSubstr;
 using testing::TempFolder;
 
-const std::string kBase = std::string(DELTAD_GOLDEN) + "/models/llama";
-const std::string kTuned = std::string(DELTAD_GOLDEN) + "/variants/llama/finetune";
+const std::string kBase = DELTAD_GOLDEN "/models/llama";
+const std::string kTuned = DELTAD_GOLDEN "/variants/llama/finetune";
 
 std::vector<TokenSequence> random_text(int64_t vocab, uint32_t seed, int sequences) {
   std::mt19937 random(seed);

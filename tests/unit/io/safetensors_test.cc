@@ -41,8 +41,7 @@ void expect_refused(const std::string& header, size_t data_bytes, const std::str
 }
 
 TEST(Safetensors, ReadsAModel) {
-  const auto file =
-      SafetensorsFile::open(std::string(DELTAD_GOLDEN) + "/models/awkward/model.safetensors");
+  const auto file = SafetensorsFile::open(DELTAD_GOLDEN "/models/awkward/model.safetensors");
   ASSERT_TRUE(file.ok()) << file.status().message();
   const SafetensorsEntry* k = file->find("model.layers.2.self_attn.k_proj.weight");
   ASSERT_NE(k, nullptr);
@@ -54,8 +53,7 @@ TEST(Safetensors, ReadsAModel) {
 }
 
 TEST(Safetensors, ReadsMetadataAndValues) {
-  const auto file =
-      SafetensorsFile::open(std::string(DELTAD_GOLDEN) + "/models/llama/reference.safetensors");
+  const auto file = SafetensorsFile::open(DELTAD_GOLDEN "/models/llama/reference.safetensors");
   ASSERT_TRUE(file.ok()) << file.status().message();
   const SafetensorsEntry* ids = file->find("input_ids");
   ASSERT_NE(ids, nullptr);

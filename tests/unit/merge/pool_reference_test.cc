@@ -17,9 +17,7 @@ using Json = nlohmann::json;
 using testing::PoolWorld;
 using testing::SmallAdapter;
 
-Json reference() {
-  return Json::parse(testing::slurp(std::string(DELTAD_GOLDEN) + "/merge/pool.json"));
-}
+Json reference() { return Json::parse(testing::slurp(DELTAD_GOLDEN "/merge/pool.json")); }
 
 SmallAdapter adapter_of(const Json& json) {
   SmallAdapter out;

@@ -15,7 +15,7 @@ namespace deltad::testing {
 class Reference {
  public:
   Reference() {
-    auto file = SafetensorsFile::open(std::string(DELTAD_GOLDEN) + "/merge/matrices.safetensors");
+    auto file = SafetensorsFile::open(DELTAD_GOLDEN "/merge/matrices.safetensors");
     EXPECT_TRUE(file.ok()) << file.status().message();
     file_ = std::move(*file);
   }

@@ -37,9 +37,7 @@ void expect_refused(const char* key, const Json& value, Code code, const std::st
   EXPECT_THAT(status.message(), HasSubstr("config.json"));
 }
 
-std::string golden(const std::string& name) {
-  return testing::slurp(std::string(DELTAD_GOLDEN) + "/" + name);
-}
+std::string golden(const std::string& name) { return testing::slurp(DELTAD_GOLDEN "/" + name); }
 
 TEST(Config, ReadsTheOlderStyle) {
   const auto config = parse_hf_config(golden("models/awkward/config.json"),

@@ -15,7 +15,7 @@
 namespace deltad {
 namespace {
 
-std::string golden(const std::string& name) { return std::string(DELTAD_GOLDEN) + "/" + name; }
+std::string golden(const std::string& name) { return DELTAD_GOLDEN "/" + name; }
 
 std::string digest_of_path(const std::string& path) {
   const auto checkpoint = Checkpoint::open(path);

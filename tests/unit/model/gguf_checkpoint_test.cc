@@ -19,7 +19,7 @@ using ::deltad::testing::GgufWriter;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::string golden(const std::string& name) { return std::string(DELTAD_GOLDEN) + "/" + name; }
+std::string golden(const std::string& name) { return DELTAD_GOLDEN "/" + name; }
 
 std::vector<float> tensor_of(const SafetensorsFile& file, const std::string& name) {
   const SafetensorsEntry* entry = file.find(name);

@@ -17,7 +17,7 @@ using ::deltad::testing::RecordingBackend;
 using ::deltad::testing::TempFolder;
 using ::testing::HasSubstr;
 
-std::string golden(const std::string& name) { return std::string(DELTAD_GOLDEN) + "/" + name; }
+std::string golden(const std::string& name) { return DELTAD_GOLDEN "/" + name; }
 
 std::unique_ptr<Checkpoint> open(const std::string& path) {
   auto checkpoint = Checkpoint::open(path);

@@ -103,11 +103,10 @@ class RouterTest : public ::testing::Test {
     CpuBackendOptions backend;
     backend.threads = 1;
     backend.pin = false;
-    auto base = load_base_model(std::string(DELTAD_GOLDEN) + "/models/llama", backend, {});
+    auto base = load_base_model(DELTAD_GOLDEN "/models/llama", backend, {});
     ASSERT_TRUE(base.ok()) << base.status().message();
     base_ = std::move(*base);
-    const std::string good =
-        std::string(DELTAD_GOLDEN) + "/variants/llama/llama-row-1.delta.safetensors";
+    const std::string good = DELTAD_GOLDEN "/variants/llama/llama-row-1.delta.safetensors";
     broken_ = folder_.file("broken.delta.safetensors");
     std::ofstream(broken_) << "no variant";
     RouterOptions options;
@@ -290,8 +289,7 @@ TEST_F(RouterTest, AVariantIsMeasuredBeforeItIsLoaded) {
   const auto loader =
       files_loader(base_->table, *base_->backend, {base_->digest, base_->config().architecture, 0});
   int seen = 0;
-  for (const auto& file :
-       std::filesystem::directory_iterator(std::string(DELTAD_GOLDEN) + "/variants/llama")) {
+  for (const auto& file : std::filesystem::directory_iterator(DELTAD_GOLDEN "/variants/llama")) {
     const std::string path = file.path().string();
     if (!path.ends_with(".delta.safetensors")) continue;
     ++seen;
@@ -309,8 +307,7 @@ TEST_F(RouterTest, AVariantIsMeasuredBeforeItIsLoaded) {
 }
 
 TEST_F(RouterTest, VariantsComeChangeAndGo) {
-  const std::string other =
-      std::string(DELTAD_GOLDEN) + "/variants/llama/llama-matrix-1.delta.safetensors";
+  const std::string other = DELTAD_GOLDEN "/variants/llama/llama-matrix-1.delta.safetensors";
   EXPECT_EQ(router_->add({"row", other}).code(), Code::kConflict);
   EXPECT_EQ(router_->add({"llama", other}).code(), Code::kInvalidArgument);
   EXPECT_EQ(router_->replace({"nobody", other}).code(), Code::kNotFound);
@@ -353,8 +350,7 @@ TEST_F(RouterTest, ADamagedFileDoesNotReplaceOneThatWorks) {
 TEST_F(RouterTest, AFileThatWasOverwrittenFailsNobody) {
   const std::string path = folder_.file("v.delta.safetensors");
   const auto overwrite = [&](const std::string& name) {
-    folder_.write("v.delta.safetensors",
-                  *read_file(std::string(DELTAD_GOLDEN) + "/variants/llama/" + name));
+    folder_.write("v.delta.safetensors", *read_file(DELTAD_GOLDEN "/variants/llama/" + name));
   };
   overwrite("llama-row-1.delta.safetensors");
   ASSERT_TRUE(router_->add({"v", path}).ok());
@@ -495,8 +491,7 @@ TEST_F(RouterTest, ShutdownRefusesNewOnes) {
 }
 
 TEST(CatalogTest, RefusesWrongNamesAndPaths) {
-  const std::string good =
-      std::string(DELTAD_GOLDEN) + "/variants/llama/llama-row-1.delta.safetensors";
+  const std::string good = DELTAD_GOLDEN "/variants/llama/llama-row-1.delta.safetensors";
   const auto error = [&](std::vector<VariantSource> sources) {
     const auto catalog = Catalog::make("llama", sources, nullptr);
     return catalog.ok() ? std::string() : catalog.status().message();

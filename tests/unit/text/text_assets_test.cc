@@ -77,7 +77,7 @@ TEST(TextAssets, FromAFolder) {
 }
 
 TEST(TextAssets, FromAGguf) {
-  auto gguf = GgufFile::open(std::string(DELTAD_GOLDEN) + "/gguf/llama-bf16.gguf");
+  auto gguf = GgufFile::open(DELTAD_GOLDEN "/gguf/llama-bf16.gguf");
   ASSERT_TRUE(gguf.ok()) << gguf.status().message();
   Assets assets = must(load_text_assets(**gguf));
   EXPECT_EQ(assets->tokenizer->vocab_size(), 512);

@@ -93,7 +93,7 @@ TEST(Tokenizer, OtherLayouts) {
 
 TEST(Tokenizer, Bytes512FromJsonAndGguf) {
   expect_vectors(*load("models/llama/tokenizer.json"), "gguf/tokenizer-bytes512.jsonl", 120);
-  auto gguf = GgufFile::open(std::string(DELTAD_GOLDEN) + "/gguf/llama-q4_0.gguf");
+  auto gguf = GgufFile::open(DELTAD_GOLDEN "/gguf/llama-q4_0.gguf");
   ASSERT_TRUE(gguf.ok()) << gguf.status().message();
   auto tokenizer = Tokenizer::from_gguf(**gguf);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
