@@ -26,7 +26,7 @@ inline std::unique_ptr<Module> load_file(const std::string& path) {
 }
 
 inline std::unique_ptr<Module> load_test_kernels(const std::string& arch, const std::string& file) {
-  return load_file(std::string(DELTAD_TEST_PTX) + "/" + arch + "/" + file + ".ptx");
+  return load_file(DELTAD_TEST_PTX "/" + arch + "/" + file + ".ptx");
 }
 
 template <typename... T>
