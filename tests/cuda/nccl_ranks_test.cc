@@ -464,7 +464,11 @@ TEST_P(NcclFailures, OfEachCallAreHeardOfAndLeaveNothing) {
     Status status = life.start();
     const bool started = status.ok();
     if (started) status = life.live();
-    const bool in_life = calls_of_second().size() > k;  // not at its end, of which nobody hears
+    const auto until_now = calls_of_second();
+    if (until_now.size() > k &&
+        text_of(until_now[k]).find("PinnedMemory::make") != std::string::npos)
+      continue;  // less host memory, which variants then lack: host_tier_test.cc
+    const bool in_life = until_now.size() > k;  // not at its end, of which nobody hears
     if (!in_life) {
       EXPECT_TRUE(status.ok()) << status.message();
     } else if (started && life.health().ok()) {
