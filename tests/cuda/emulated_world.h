@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -28,6 +29,28 @@ class EmulatedGpuTest : public ::testing::Test {
     EXPECT_EQ(emulated_gpu::pinned_bytes(), 0u);
   }
 };
+
+// A call of one GPU, by its name: how often a GPU is asked differs from run to run.
+struct NamedCall {
+  std::string name;
+  size_t number;     // among those of the name
+  std::string site;  // in words
+
+  std::string text() const { return name + " " + site; }
+};
+// Those that `device` has had, from the call with number `first` of all on.
+inline std::vector<NamedCall> named_calls(int device, size_t first = 0) {
+  std::vector<NamedCall> named;
+  std::map<std::string, size_t> counts;
+  const auto all = emulated_gpu::calls();
+  for (size_t k = 0; k < all.size(); ++k) {
+    if (all[k].device != device) continue;
+    const size_t number = counts[all[k].name]++;
+    if (k >= first)
+      named.push_back({all[k].name, number, emulated_gpu::describe_site(all[k].site)});
+  }
+  return named;
+}
 
 inline std::string golden(const std::string& path) {
   const char* folder =

@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -23,12 +22,6 @@ using ::testing::HasSubstr;
 constexpr size_t kParts = 4;
 class RanksFailures : public RanksTest, public ::testing::WithParamInterface<size_t> {
  protected:
-  // A call of a GPU, by its name: how often a GPU is asked differs from run to run.
-  struct Call {
-    std::string name;
-    size_t number;     // among those of the name
-    std::string site;  // in words
-  };
   void begin_anew() {
     emulated_gpu::Options two = options();
     two.devices = 2;
@@ -37,7 +30,7 @@ class RanksFailures : public RanksTest, public ::testing::WithParamInterface<siz
     emulated_gpu::reset(two);
   }
   // *tokens: of the life.
-  std::vector<Call> calls_in_life(int device, std::vector<int32_t>* tokens) {
+  std::vector<NamedCall> calls_in_life(int device, std::vector<int32_t>* tokens) {
     begin_anew();
     size_t first = 0;
     {
@@ -49,29 +42,20 @@ class RanksFailures : public RanksTest, public ::testing::WithParamInterface<siz
       *tokens = life.tokens();
       life.end();
     }
-    std::vector<Call> calls;
-    std::map<std::string, size_t> counts;
-    const auto all = emulated_gpu::calls();
-    for (size_t k = 0; k < all.size(); ++k) {
-      if (all[k].device != device) continue;
-      const size_t number = counts[all[k].name]++;
-      if (k >= first)
-        calls.push_back({all[k].name, number, emulated_gpu::describe_site(all[k].site)});
-    }
-    return calls;
+    return named_calls(device, first);
   }
   // Of each place the first one. Of choosing a device none: it comes before every other call, and
   // takes as long to try as all of them.
-  static std::vector<Call> of_each_place(const std::vector<Call>& calls) {
+  static std::vector<NamedCall> of_each_place(const std::vector<NamedCall>& calls) {
     std::set<std::pair<std::string, std::string>> places;
-    std::vector<Call> out;
-    for (const Call& call : calls)
+    std::vector<NamedCall> out;
+    for (const NamedCall& call : calls)
       if (call.name != "cudaSetDevice" && places.insert({call.name, call.site}).second)
         out.push_back(call);
     return out;
   }
   // A kernel's launch, and not one of a load, for which nobody has a bound.
-  static bool is_of_a_step(const Call& call) {
+  static bool is_of_a_step(const NamedCall& call) {
     if (call.name != "cudaLaunchKernelExC") return false;
     for (const char* part : {"LoadRing", "CudaMatrix", "CudaVariantWeights", "CudaWeights"})
       if (call.site.find(part) != std::string::npos) return false;
@@ -85,7 +69,7 @@ TEST_P(RanksFailures, OfEachCallNameTheRankAndLeaveNothing) {
   for (const int device : {0, 1}) {
     const std::string name = "rank " + std::to_string(device) + " of 2: ";
     std::vector<int32_t> tokens;
-    const std::vector<Call> calls = of_each_place(calls_in_life(device, &tokens));
+    const std::vector<NamedCall> calls = of_each_place(calls_in_life(device, &tokens));
     size_t heard = 0;
     for (size_t k = GetParam(); k < calls.size(); k += kParts) {
       SCOPED_TRACE(::testing::Message() << "GPU " << device << ", " << calls[k].name << " "
@@ -132,9 +116,9 @@ TEST_P(RanksFailures, ThatHangAreFoundWithinTheBound) {
   for (const int device : {0, 1}) {
     const std::string name = "rank " + std::to_string(device) + " of 2: ";
     std::vector<int32_t> tokens;
-    const std::vector<Call> calls = calls_in_life(device, &tokens);
+    const std::vector<NamedCall> calls = calls_in_life(device, &tokens);
     size_t work = 0, tried = 0;
-    for (const Call& call : calls) {
+    for (const NamedCall& call : calls) {
       if (!is_of_a_step(call) || work++ % (8 * kParts) != 8 * GetParam()) continue;
       SCOPED_TRACE(::testing::Message()
                    << "GPU " << device << ", launch " << call.number << ": " << call.site);
