@@ -131,10 +131,11 @@ class LinearPrefillPtxSites
     }
     mutated_ = std::get<1>(GetParam());
     // A row's largest value is its last, and no other comes near: packing has to look at all of it.
-    for (Batch& b : batches) {
-      if (mutated_ != kPrefillRowsKernel) break;
-      const auto columns = static_cast<size_t>(b.c->weight().shape().columns);
-      for (size_t end = columns; end <= b.x.size(); end += columns) b.x[end - 1] = 4096;
+    if (mutated_ == kPrefillRowsKernel) {
+      for (Batch& b : batches) {
+        const auto columns = static_cast<size_t>(b.c->weight().shape().columns);
+        for (size_t end = columns; end <= b.x.size(); end += columns) b.x[end - 1] = 4096;
+      }
     }
     PtxFile* file = file_of(mutated_);
     ASSERT_NE(file, nullptr);
