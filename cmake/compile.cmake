@@ -10,7 +10,8 @@ if(DELTAD_SANITIZE)
   add_link_options(-fsanitize=${DELTAD_SANITIZE})
 endif()
 
-# Layers and tests that a run would wait for, unoptimised: they work on numbers, or go through thousands of random events.
+# Layers and tests that a run would wait for, were they optimised less: they work on numbers, or go through thousands of random
+# events.
 set(DELTAD_OPTIMISED kernels backend delta merge calibrate text kv engine router)
 set(DELTAD_OPTIMISED_TESTS engine contract)
 
@@ -40,6 +41,9 @@ endfunction()
 # an include that is missing is to be found.
 function(deltad_layer_flags name)
   if(NOT DELTAD_SANITIZE)
+    if(CMAKE_BUILD_TYPE STREQUAL Release AND NOT name IN_LIST DELTAD_OPTIMISED)
+      target_compile_options(deltad_${name} PRIVATE -O2)  # a sixth less compiling than CMake's -O3
+    endif()
     return()
   endif()
   set(kind layers)

@@ -5,7 +5,6 @@ import contextlib
 import json
 import pathlib
 import random
-import socket
 import statistics
 import subprocess
 import sys
@@ -14,8 +13,9 @@ import urllib.error
 import urllib.request
 from collections import defaultdict
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
+sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parents[2] / "tests" / "e2e")]
 from load import Client, percentile  # noqa: E402
+from ports import free_port  # noqa: E402
 
 LOOK = 0.1  # seconds between two looks at what goes on
 WINDOW = 5  # seconds
@@ -81,12 +81,6 @@ def columns(quiet: list[tuple[float, float]], during: list[tuple[float, float]])
     medians = " / ".join(f"{1e3 * statistics.median(each):.1f}" if each else "-" for each in windows)
     return (f"| {p(quiet, .5):.1f} / {p(quiet, .99):.1f} | {p(during, .5):.1f} / {p(during, .99):.1f} "
             f"| {100 * (p(during, .99) / p(quiet, .99) - 1):+.0f} % | {medians} | {growth(*windows)} | {len(quiet)} / {len(during)} |")
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 @contextlib.asynccontextmanager

@@ -13,18 +13,19 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import statistics
 import subprocess
+import sys
 import time
 import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tests" / "e2e"))
+from ports import free_port  # noqa: E402
 
 
 class Server:
     def __init__(self, build: pathlib.Path, base: str, variants: dict[str, str]):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         arguments = [a for name, path in variants.items() for a in ("--variant", f"{name}={path}")]
         self.process = subprocess.Popen([build / "deltad", "--listen", f"127.0.0.1:{port}", "--base", base, *arguments],

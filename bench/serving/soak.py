@@ -16,19 +16,20 @@ import http.client
 import json
 import pathlib
 import signal
-import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 import urllib.request
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tests" / "e2e"))
+from ports import free_port  # noqa: E402
+
 
 class Server:
     def __init__(self, build: pathlib.Path, base: str, variants: list[str], cache: str, folder: pathlib.Path):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self.port = s.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.config, self.base, self.variants, self.cache = folder / "deltad.yaml", base, variants, cache
         self.write_config(0)

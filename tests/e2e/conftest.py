@@ -19,6 +19,7 @@ import urllib.request
 import pytest
 
 import certificates
+from ports import free_port
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = pathlib.Path(os.environ.get("DELTAD_BUILD", ROOT / "build" / "release"))
@@ -28,12 +29,6 @@ MODEL = ROOT / ".cache" / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 VARIANTS = ROOT / ".cache" / "variants"
 TINY = GOLDEN / "models" / "llama"
 SLOW = float(os.environ.get("DELTAD_SLOW", "1"))  # sanitizers: multiplies every bound on time
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Server:

@@ -14,12 +14,12 @@
 
 #include <algorithm>
 #include <array>
-#include <thread>
 #include <utility>
 
 #include "backend/cuda/rank_calls.h"
 #include "backend/cuda/rank_graphs.h"
 #include "backend/rank_meeting.h"
+#include "base/backoff.h"
 #include "base/check.h"
 #include "kernels/cuda/sum_parts.h"
 
@@ -236,6 +236,7 @@ Status CudaCommunicator::settle() {
 template <class State>
 Status CudaCommunicator::wait_while_not_ready(const State& state, const char* call) {
   const TimePoint deadline = Clock::real().now() + ranks_->meeting.bound();
+  Backoff backoff;
   for (;;) {
     const cudaError_t now = state();
     if (now != cudaErrorNotReady) return device_.check(now, call, "running a step");
@@ -246,7 +247,7 @@ Status CudaCommunicator::wait_while_not_ready(const State& state, const char* ca
                                                    seconds(ranks_->meeting.bound()))));
       return status();
     }
-    std::this_thread::yield();
+    backoff.pause();
   }
 }
 

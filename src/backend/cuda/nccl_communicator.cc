@@ -15,6 +15,7 @@
 
 #include "backend/cuda/nccl_ranks.h"
 #include "backend/cuda/rank_calls.h"
+#include "base/backoff.h"
 #include "base/check.h"
 #include "kernels/cuda/sum_parts.h"
 
@@ -174,6 +175,7 @@ Status NcclCommunicator::wait() {
   RETURN_IF_ERROR(ops_.flush());
   const Duration patience = ranks_->bound();
   const TimePoint deadline = Clock::real().now() + patience;
+  Backoff backoff;
   for (;;) {
     const cudaError_t state = cudaStreamQuery(device_.compute());
     if (state != cudaErrorNotReady)
@@ -192,7 +194,7 @@ Status NcclCommunicator::wait() {
                                 "its GPU has kept the others waiting for {:g} s", bound)));
       return status();
     }
-    std::this_thread::yield();
+    backoff.pause();
   }
 }
 

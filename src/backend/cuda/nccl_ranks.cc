@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "base/backoff.h"
+
 namespace deltad {
 
 Result<std::shared_ptr<NcclRanks>> NcclRanks::make(const NcclLibrary& nccl,
@@ -87,6 +89,7 @@ Status NcclRanks::state(int rank, std::string_view purpose, bool* under_way) {
 Status NcclRanks::wait(int rank, std::string_view purpose) {
   const Duration patience = bound();
   const TimePoint deadline = Clock::real().now() + patience;
+  Backoff backoff;
   for (;;) {
     bool under_way = false;
     RETURN_IF_ERROR(state(rank, purpose, &under_way));
@@ -95,7 +98,7 @@ Status NcclRanks::wait(int rank, std::string_view purpose) {
     if (Clock::real().now() > deadline)
       return unavailable(
           fmt::format("NCCL has not ended after {:g} s, while {}", seconds(patience), purpose));
-    std::this_thread::yield();
+    backoff.pause();
   }
 }
 
