@@ -13,7 +13,7 @@ endif()
 # Layers and tests that a run would wait for, were they optimised less: they work on numbers, or go through thousands of random
 # events.
 set(DELTAD_OPTIMISED kernels backend delta merge calibrate text kv engine router)
-set(DELTAD_OPTIMISED_TESTS engine contract)
+set(DELTAD_OPTIMISED_TESTS cuda engine contract)
 
 # What nearly every file includes.
 set(DELTAD_COMMON_HEADERS <algorithm> <array> <atomic> <bit> <cmath> <cstdint> <cstring> <filesystem> <functional> <map> <memory>
@@ -59,19 +59,19 @@ function(deltad_layer_flags name)
   endif()
 endfunction()
 
-# deltad_test_flags(TARGET [NAME]): of tests. They are compiled more often than they have to be fast. All know where the
-# reference data are: GCC's compiled headers want the same macros everywhere.
-function(deltad_test_flags target)
+# deltad_test_flags(TARGET NAME): of tests, by the name of their folder. They are compiled more often than they have to be fast.
+# All know where the reference data are: GCC's compiled headers want the same macros everywhere.
+function(deltad_test_flags target name)
   target_compile_definitions(${target} PRIVATE DELTAD_GOLDEN="${CMAKE_SOURCE_DIR}/tests/golden")
-  set(kind tests)
-  if(NOT DELTAD_SANITIZE)
+  if(name IN_LIST DELTAD_OPTIMISED_TESTS)
     target_compile_options(${target} PRIVATE -O1)
-    if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-      target_compile_options(${target} PRIVATE -Wno-array-bounds -Wno-stringop-overflow)  # wrong about std::string +, too
-    endif()
-  elseif("${ARGN}" IN_LIST DELTAD_OPTIMISED_TESTS)
-    target_compile_options(${target} PRIVATE -O1)
-    set(kind optimised_tests)
+    set(kind ${name}_tests)  # they link other layers, and so have other macros
+  else()
+    target_compile_options(${target} PRIVATE -O0)
+    set(kind tests)
+  endif()
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    target_compile_options(${target} PRIVATE -Wno-array-bounds -Wno-stringop-overflow)  # wrong about std::string +, too
   endif()
   deltad_precompiled(${target} ${kind} ${DELTAD_COMMON_HEADERS} <gmock/gmock.h> <gtest/gtest.h>)
 endfunction()

@@ -1,6 +1,6 @@
 #include "backend/rank_meeting.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

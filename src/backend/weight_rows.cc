@@ -1,6 +1,6 @@
 #include "backend/weight_rows.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string>
 

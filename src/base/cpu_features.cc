@@ -1,6 +1,6 @@
 #include "base/cpu_features.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdlib>
 

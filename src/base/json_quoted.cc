@@ -1,6 +1,6 @@
 #include "base/json_quoted.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstddef>
 #include <cstdint>

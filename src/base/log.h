@@ -2,7 +2,7 @@
 // (spdlog) stays in log.cc.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdint>
 #include <string>

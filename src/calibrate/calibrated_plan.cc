@@ -1,5 +1,5 @@
 // How a CalibratedFitter spends a budget: what levels and low-rank parts would do for each matrix.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // What a CalibratedFitter says of its work: scores on held-out text, for people and the file.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

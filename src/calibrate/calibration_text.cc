@@ -1,6 +1,6 @@
 #include "calibrate/calibration_text.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

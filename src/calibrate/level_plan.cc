@@ -1,6 +1,6 @@
 #include "calibrate/level_plan.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>

@@ -1,6 +1,6 @@
 #include "calibrate/tune_rows.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace deltad {
 

@@ -1,6 +1,6 @@
 #include "client/connect.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <netdb.h>
 #include <sys/time.h>
 #include <unistd.h>

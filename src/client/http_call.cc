@@ -1,6 +1,6 @@
 #include "client/http_call.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <optional>
 #include <utility>

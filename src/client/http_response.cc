@@ -1,6 +1,6 @@
 #include "client/http_response.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>

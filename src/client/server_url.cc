@@ -1,6 +1,6 @@
 #include "client/server_url.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace deltad::client {
 

@@ -1,6 +1,6 @@
 #include "delta/adapter_factors.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

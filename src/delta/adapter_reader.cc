@@ -1,7 +1,7 @@
 // Reads a LoRA adapter's values for the loader. Modules are dealt out to a few threads; each reads
 // its tensors whole (those saved whole block by block), hashes the very bytes that it hands on, and
 // checks that they are finite.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 // A LoRA adapter as a Tune. Low-rank pairs of block matrices give Δ = s·BA itself; pairs of the
 // embeddings or the head, and tensors saved whole (modules_to_save), are carried dense.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "delta/delta_file.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 #include "delta/delta_reader.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "delta/digest.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <xxhash.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "delta/loader.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>

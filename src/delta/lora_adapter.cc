@@ -1,6 +1,6 @@
 #include "delta/lora_adapter.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

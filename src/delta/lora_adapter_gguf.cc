@@ -1,6 +1,6 @@
 // LoraAdapter from a GGUF file, as llama.cpp's convert_lora_to_gguf writes them: tensors
 // NAME.lora_a and NAME.lora_b, one alpha for all.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "delta/float_codec.h"
 #include "delta/lora_adapter.h"

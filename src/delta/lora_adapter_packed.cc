@@ -1,5 +1,5 @@
 // LoraAdapter from a packed file (delta/packed_adapter.h).
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>

@@ -1,6 +1,6 @@
 #include "delta/lora_config.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>

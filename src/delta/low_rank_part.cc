@@ -1,6 +1,6 @@
 #include "delta/low_rank_part.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

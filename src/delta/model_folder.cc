@@ -1,6 +1,6 @@
 #include "delta/model_folder.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>

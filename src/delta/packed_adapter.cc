@@ -1,6 +1,6 @@
 #include "delta/packed_adapter.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 #include "delta/text_changes.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

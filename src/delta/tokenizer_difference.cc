@@ -1,6 +1,6 @@
 #include "delta/tokenizer_difference.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -1,7 +1,7 @@
 // What both forms of a fine-tune share, and the whole model.
 #include "delta/tune.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "delta/variant_name.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "io/quote.h"
 #include "text/utf8.h"

@@ -1,6 +1,6 @@
 #include "delta/variant_path.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <filesystem>

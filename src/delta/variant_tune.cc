@@ -1,6 +1,6 @@
 // A variant file as a Tune: Δ = Σ α·sign + B·A for its matrices, and the tensors that it carries
 // whole.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>

@@ -1,5 +1,7 @@
 // deltactl apply: writes what a variant or an adapter computes as a Hugging Face folder.
-#include <fmt/format.h>
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
 
 #include "delta/tune.h"
 #include "delta/tune_folder.h"

@@ -5,13 +5,14 @@
 // speed hits all alike; medians are reported, in generation of the steps. Steps the transformer
 // itself: no sampling, no scheduling, tokens are made up (what a token is does not change its
 // cost).
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <fstream>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "deltactl/commands.h"

@@ -1,12 +1,13 @@
 // deltactl bench-serve: puts a load on a running OpenAI-style server and reports how it was served.
 // Loads nothing itself: any server will do. Every answer is checked before anything is said of its
 // speed.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <nlohmann/json.hpp>
 
 #include "client/connect.h"
 #include "deltactl/bench_serve_report.h"

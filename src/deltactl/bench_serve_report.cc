@@ -1,8 +1,9 @@
 #include "deltactl/bench_serve_report.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 namespace deltad {
 namespace {

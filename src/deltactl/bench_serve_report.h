@@ -2,7 +2,7 @@
 // programs.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "loadgen/generator.h"

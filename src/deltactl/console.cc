@@ -1,10 +1,11 @@
 #include "deltactl/console.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <exception>
+#include <nlohmann/json.hpp>
 
 #include "base/worker_team.h"
 

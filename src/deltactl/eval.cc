@@ -1,6 +1,7 @@
 // deltactl eval: how good a base and its variants are: exact match on questions, perplexity, and
 // the difference from a reference model, each with a 95 % interval.
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "delta/variant_path.h"

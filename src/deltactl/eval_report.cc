@@ -1,8 +1,9 @@
 #include "deltactl/eval_report.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "deltactl/console.h"

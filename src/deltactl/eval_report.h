@@ -1,7 +1,7 @@
 // What deltactl eval says: figures as JSON, and for people. Main thread.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,7 @@
 // deltactl generate: answers one prompt on this machine, printing the text as it comes.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "base/mutex.h"

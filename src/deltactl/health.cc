@@ -1,6 +1,8 @@
 // deltactl health: is a running deltad alive and ready? What a container's health check runs: it
 // needs no shell and no curl in the image.
-#include <fmt/format.h>
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
 
 #include "client/error_message.h"
 #include "client/http_call.h"

@@ -1,6 +1,8 @@
 // deltactl inspect: what a variant file says about itself, without reading its values; what a LoRA
 // adapter is.
-#include <fmt/format.h>
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
 
 #include "delta/delta_file.h"
 #include "delta/variant_path.h"

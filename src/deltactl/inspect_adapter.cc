@@ -1,6 +1,6 @@
 #include "deltactl/inspect_adapter.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <filesystem>
 #include <map>

@@ -1,10 +1,11 @@
 // deltactl key: makes and lists API keys of the server's file of keys. Talks to no server: the file
 // holds hashes only, and a running server reads it anew when it changes.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/clock.h"

@@ -1,9 +1,10 @@
 // deltactl logits: what the model computes for a list of token ids, as fp32 tensors in a
 // safetensors file, to be compared with another implementation: `logits` [T, vocab], and with
 // --hidden `hidden.embed`, `hidden.layer.N`, `hidden.norm` [T, H].
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "deltactl/commands.h"

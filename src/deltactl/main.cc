@@ -1,7 +1,7 @@
 // deltactl: the tool beside the daemon. Parses the command line; the subcommands do the work.
 // Exit codes: 0 done, 1 failed, 2 the command line or the input is wrong.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <csignal>
 #include <exception>

@@ -1,11 +1,12 @@
 // deltactl merge: merges fine-tunes of one base, of any form, into one, of any form.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "deltactl/commands.h"
 #include "deltactl/console.h"

@@ -1,8 +1,9 @@
 #include "deltactl/merge_output.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "backend/backend.h"
 #include "delta/compress.h"

@@ -1,7 +1,7 @@
 // What deltactl merge says when it is done, for people. Main thread.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 namespace deltad {
 

@@ -1,5 +1,7 @@
 // deltactl plan: what a model, its variants and their requests need of given devices.
-#include <fmt/format.h>
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
 
 #include "deltactl/commands.h"
 #include "deltactl/console.h"

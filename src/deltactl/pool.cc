@@ -1,9 +1,10 @@
 // deltactl pool: the adapter pool of a running deltad, through its admin API. A change is waited
 // for and its progress shown; what was tried is shown when it has ended, above all when it was
 // refused.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 #include <utility>

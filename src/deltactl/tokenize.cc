@@ -1,11 +1,12 @@
 // deltactl tokenize: JSON lines in ({"text": …} or a bare string), JSON lines out ({"ids",
 // "text"}): the model's tokenizer, to be compared with another implementation. deltactl render: the
 // same for its chat template ({"messages": […], …}).
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <ctime>
 #include <fstream>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "delta/checkpoint_text.h"
 #include "deltactl/commands.h"

@@ -1,6 +1,7 @@
 // deltactl variants: the variants of a running deltad, through its admin API. Loads nothing itself.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "deltactl/admin_client.h"

@@ -1,7 +1,9 @@
 // deltactl verify: reads a variant file or a LoRA adapter whole and checks it: structure, digest,
 // finite values, and with a base also names, shapes, padding and that it was made for this base.
 // Exit code 1 if it is bad.
-#include <fmt/format.h>
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
 
 #include "delta/delta_reader.h"
 #include "delta/lora_adapter.h"

@@ -1,6 +1,6 @@
 #include "deltad/config.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <filesystem>

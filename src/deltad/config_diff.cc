@@ -1,6 +1,6 @@
 #include "deltad/config_diff.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>

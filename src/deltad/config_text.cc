@@ -1,5 +1,5 @@
 // A config as text, for --check-config.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <xxhash.h>
 
 #include <utility>

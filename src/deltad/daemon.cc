@@ -1,6 +1,6 @@
 #include "deltad/daemon.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <filesystem>

@@ -1,6 +1,6 @@
 #include "deltad/device.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "backend/cuda/cuda_backend.h"
 #include "base/cpu_features.h"

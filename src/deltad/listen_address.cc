@@ -1,7 +1,7 @@
 #include "deltad/listen_address.h"
 
 #include <arpa/inet.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstring>
 

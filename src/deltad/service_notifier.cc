@@ -1,6 +1,6 @@
 #include "deltad/service_notifier.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <time.h>

@@ -1,6 +1,6 @@
 #include "distill/distilled_fitter.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "engine/kv_size.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <limits>

@@ -1,6 +1,6 @@
 #include "engine/threaded_engine.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 #include "eval/answers.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <atomic>
 #include <nlohmann/json.hpp>

@@ -1,7 +1,8 @@
 #include "eval/server_model.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "client/error_message.h"

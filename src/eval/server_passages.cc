@@ -1,9 +1,10 @@
 #include "eval/server_passages.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <atomic>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 

@@ -1,7 +1,7 @@
 // GGUF files once their header is read: metadata by key, rows on demand.
 #include "io/gguf.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>

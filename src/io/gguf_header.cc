@@ -8,7 +8,7 @@
 // Nothing is allocated before the file is known to be long enough for it.
 #include "io/gguf_header.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>

@@ -4,7 +4,7 @@
 //   Q4_0  f16 d, 16 bytes of nibbles       value i = d·(n[i] − 8)
 //   Q4_1  f16 d, f16 m, 16 bytes           value i = d·n[i] + m
 // Nibbles: the low halves of the bytes are values 0 to 15, the high halves 16 to 31.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,7 @@
 // Names out of hostile files may hold control characters, be megabytes long or be no UTF-8.
 #include "io/quote.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace deltad {
 

@@ -1,7 +1,7 @@
 // Reading safetensors files. The header's checks are in safetensors_header.cc.
 #include "io/safetensors.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <utility>
 

@@ -1,7 +1,7 @@
 // The JSON header of a safetensors file: parsed event by event (no tree is built, so a hostile
 // header costs no more memory than it is long), then checked against the file's size before
 // anything is believed.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -1,6 +1,6 @@
 // Writing safetensors files: the data as it comes, at its place; the header last, when the digest
 // in its metadata is known. Everything goes to a file aside (aside_file.h).
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <atomic>
 #include <nlohmann/json.hpp>

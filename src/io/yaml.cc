@@ -1,6 +1,6 @@
 #include "io/yaml.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace deltad {
 

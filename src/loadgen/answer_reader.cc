@@ -1,6 +1,6 @@
 #include "loadgen/answer_reader.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

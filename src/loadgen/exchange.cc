@@ -1,6 +1,6 @@
 #include "loadgen/exchange.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <utility>
 

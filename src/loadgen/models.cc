@@ -1,6 +1,6 @@
 #include "loadgen/models.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <simdjson.h>
 
 #include "client/error_message.h"

@@ -1,8 +1,9 @@
 #include "loadgen/request_writer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace deltad::loadgen {

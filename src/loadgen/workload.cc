@@ -1,6 +1,6 @@
 #include "loadgen/workload.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <charconv>
 #include <utility>

@@ -1,6 +1,6 @@
 #include "manual/completion.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <vector>
 

@@ -1,6 +1,6 @@
 #include "manual/man_page.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cctype>
 #include <vector>

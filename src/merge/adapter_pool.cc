@@ -1,6 +1,6 @@
 #include "merge/adapter_pool.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <map>
 #include <utility>

@@ -1,6 +1,6 @@
 #include "merge/keep_rule.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>

@@ -1,6 +1,6 @@
 #include "merge/lora_folder.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <atomic>

@@ -1,6 +1,6 @@
 #include "merge/low_rank.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

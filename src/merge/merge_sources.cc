@@ -1,6 +1,6 @@
 #include "merge/merge_sources.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "merge/opcm_state.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <atomic>

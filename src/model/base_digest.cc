@@ -2,7 +2,7 @@
 // tensor in byte order of its Hugging Face name: the name, a zero byte, the shape as "d0,d1", a
 // zero byte, and its bf16 bytes, all of them up to 256 KiB, else 64 blocks of 4 KiB that begin at
 // the even offsets ⌊i(size−4096)/63⌋.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <xxhash.h>
 
 #include <memory>

@@ -1,7 +1,7 @@
 // Which form of model a path holds.
 #include "model/checkpoint.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "io/file_reader.h"
 #include "model/gguf_checkpoint.h"

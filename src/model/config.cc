@@ -2,7 +2,7 @@
 // text.
 #include "model/config.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>

@@ -1,7 +1,7 @@
 // Reading a GGUF file of the llama architecture. Immutable once open; rows are read by any thread.
 #include "model/gguf_checkpoint.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // ModelConfig from the metadata of a GGUF file of architecture "llama".
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 #include <string_view>

@@ -1,7 +1,7 @@
 // Reading a Hugging Face folder. Immutable once open; rows are read by any thread.
 #include "model/hf_checkpoint.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

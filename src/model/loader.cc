@@ -3,7 +3,7 @@
 // one block of staging; nothing else is allocated.
 #include "model/loader.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <atomic>

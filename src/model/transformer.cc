@@ -1,6 +1,6 @@
 #include "model/transformer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>

@@ -1,7 +1,7 @@
 // The weights of the Llama family: the one place that knows their names and shapes.
 #include "model/weight_table.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <string_view>

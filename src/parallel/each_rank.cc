@@ -1,6 +1,6 @@
 #include "parallel/each_rank.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <exception>
 #include <thread>

@@ -1,6 +1,6 @@
 #include "parallel/parallel_backend.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <numeric>

@@ -3,7 +3,7 @@
 // its thread.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <memory>
 #include <span>

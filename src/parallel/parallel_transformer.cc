@@ -1,6 +1,6 @@
 #include "parallel/parallel_transformer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <exception>

@@ -1,6 +1,6 @@
 #include "parallel/shard_map.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "backend/ops.h"
 #include "backend/weight_rows.h"

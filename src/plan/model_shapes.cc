@@ -1,6 +1,6 @@
 #include "plan/model_shapes.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "io/file_reader.h"
 #include "model/checkpoint.h"

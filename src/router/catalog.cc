@@ -1,6 +1,6 @@
 #include "router/catalog.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <ctime>
 #include <utility>

@@ -1,7 +1,7 @@
 // The events: what each changes in an entry. What follows for the room is in delta_cache_room.cc.
 #include "router/delta_cache.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <tuple>

@@ -1,6 +1,6 @@
 #include "router/folder_inotify.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/inotify.h>
 #include <unistd.h>
 

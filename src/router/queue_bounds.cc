@@ -1,6 +1,6 @@
 #include "router/queue_bounds.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "router/request_limiter.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

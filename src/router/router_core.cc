@@ -1,6 +1,6 @@
 #include "router/router_core.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // The adapter pool's members and names, switched all at once, and variants under no name.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <set>
 

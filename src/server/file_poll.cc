@@ -1,6 +1,6 @@
 #include "server/file_poll.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 
 #include <utility>

@@ -1,6 +1,6 @@
 #include "server/prometheus_text.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

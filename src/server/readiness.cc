@@ -1,6 +1,6 @@
 #include "server/readiness.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <utility>
 

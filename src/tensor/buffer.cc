@@ -1,6 +1,6 @@
 #include "tensor/buffer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 
 #include <cstdlib>

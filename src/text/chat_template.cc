@@ -1,8 +1,9 @@
 #include "text/chat_template.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <new>
+#include <nlohmann/json.hpp>
 
 #include "text/jinja/functions.h"
 #include "text/jinja/interpreter.h"

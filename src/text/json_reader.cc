@@ -1,7 +1,7 @@
 // JsonReader: see json_reader.h.
 #include "text/json_reader.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

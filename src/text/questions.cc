@@ -1,6 +1,6 @@
 #include "text/questions.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
 #include <sstream>

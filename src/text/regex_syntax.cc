@@ -1,7 +1,7 @@
 // Translates a regular expression from Oniguruma's syntax to PCRE2's. What both read alike passes,
 // what they read differently is written out (\s, \w, \d, \v, general categories with the characters
 // that PCRE2 does not know yet), and the rest is refused by name.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "io/quote.h"
 #include "text/split_regex.h"

@@ -1,7 +1,7 @@
 // TextAssets from a GGUF file; those from a folder's files are read in text_files.cc.
 #include "text/text_assets.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

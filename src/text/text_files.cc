@@ -1,7 +1,7 @@
 // TextAssets from the files of a model's or a variant's folder. A file of the variant's own holds
 // as a whole (generation_config.json), or for the keys that it has (tokenizer_config.json, whose
 // template may lie in a file of its own); what neither says is the base's.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

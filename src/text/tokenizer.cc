@@ -3,7 +3,7 @@
 // this order.
 #include "text/tokenizer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

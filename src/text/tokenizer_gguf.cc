@@ -1,7 +1,7 @@
 // A tokenizer from GGUF metadata: tokenizer.ggml.model "gpt2" (byte-level BPE), whose pre-tokenizer
 // is only named (tokenizer.ggml.pre). The names known here become the steps of the tokenizers that
 // they were converted from.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "io/gguf.h"
 #include "io/quote.h"

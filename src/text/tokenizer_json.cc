@@ -1,6 +1,6 @@
 // tokenizer.json, as the `tokenizers` library writes it, read into a TokenizerSpec. What a file may
 // say and we do not do is refused by name; truncation and padding are for training, and ignored.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

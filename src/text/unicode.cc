@@ -1,7 +1,7 @@
 // Unicode properties: see unicode.h. The table holds what Unicode 15 and 16 assigned.
 #include "text/unicode.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <utf8proc.h>
 
 #include <algorithm>

@@ -119,7 +119,7 @@ TEST_P(RanksFailures, ThatHangAreFoundWithinTheBound) {
     const std::vector<NamedCall> calls = calls_in_life(device, &tokens);
     size_t work = 0, tried = 0;
     for (const NamedCall& call : calls) {
-      if (!is_of_a_step(call) || work++ % (8 * kParts) != 8 * GetParam()) continue;
+      if (!is_of_a_step(call) || work++ % (12 * kParts) != 12 * GetParam()) continue;
       SCOPED_TRACE(::testing::Message()
                    << "GPU " << device << ", launch " << call.number << ": " << call.site);
       begin_anew();

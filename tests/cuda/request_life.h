@@ -161,7 +161,7 @@ class RequestLife {
       const EngineStats stats = engine_->stats();
       return !ended->load() || variant.use_count() > 1 || stats.running + stats.waiting > 0;
     };
-    while (busy()) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    while (busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (!record->end.status.ok()) return record->end.status;
     check_memory("a request was served", variant->bytes);
     tokens_.insert(tokens_.end(), record->tokens.begin(), record->tokens.end());

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from conftest import BUILD, SLOW, ctl, free_port
+from conftest import BUILD, PASSING, SLOW, ctl, free_port
 
 
 def sse(*events) -> bytes:
@@ -123,7 +123,7 @@ def bench(url, *arguments, code: int) -> dict:
     ("stalling", "timeout", "within"),
 ])
 def test_a_fault_is_named_and_the_rest_is_served(fake, model, error, words):
-    timeout = 3 * SLOW if error == "timeout" else 300
+    timeout = 3 * PASSING if error == "timeout" else 300
     report = bench(fake.url, "--rate", 100, "--requests", 20, "--models", f"good,{model}", "--seed", 3, "--timeout", timeout, code=1)
     bad, good = report["models"][model], report["models"]["good"]
     assert bad["errors"] == {error: bad["requests"]} and bad["completed"] == 0 and bad["requests"] > 0
@@ -142,7 +142,7 @@ def test_refusals_are_counted_and_are_no_fault_while_anything_is_served(fake):
 
 
 def test_an_open_loop_goes_on_while_nobody_answers(fake):
-    report = bench(fake.url, "--rate", 400, "--requests", 120, "--models", "silent", "--timeout", 3 * SLOW, code=1)
+    report = bench(fake.url, "--rate", 400, "--requests", 120, "--models", "silent", "--timeout", 3 * PASSING, code=1)
     assert report["generator"]["most_in_flight"] == 120 and report["total"]["errors"] == {"timeout": 120}
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 import yaml
-from conftest import SLOW, running, tiny_arguments
+from conftest import PASSING, SLOW, running, tiny_arguments
 
 MANY = 10_000 if SLOW == 1 else 1_000
 STREAMS = 2_000 if SLOW == 1 else 200
@@ -130,7 +130,7 @@ def test_thousands_of_streams_beside_idle_connections(tmp_path):
 
 
 def test_slow_headers_stop_nobody(tmp_path):
-    with running(configured(tmp_path, header_seconds=20 * SLOW), tmp_path) as server:
+    with running(configured(tmp_path, header_seconds=20 * PASSING), tmp_path) as server:
         before = resident(server)
         slow = []
         for _ in range(MANY):

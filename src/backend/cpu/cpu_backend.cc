@@ -1,6 +1,6 @@
 // CpuBackend: weights, worker team and ops on this machine's CPU. Owned by main; see
 // backend/backend.h for who may call what.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstring>
 #include <memory>

@@ -1,6 +1,6 @@
 #include "backend/cpu/cpu_variant_weights.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>

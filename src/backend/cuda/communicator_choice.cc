@@ -1,6 +1,6 @@
 #include "backend/cuda/communicator_choice.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "backend/cuda/cuda_communicator.h"
 #include "backend/cuda/nccl_communicator.h"

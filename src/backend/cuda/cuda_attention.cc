@@ -1,6 +1,6 @@
 // CudaOps: rope_append and attention. Generated rows and prompts have a kernel each; a row's role
 // chooses, and the numbers of rows only how many launches there are.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <bit>
 #include <cmath>

@@ -2,7 +2,7 @@
 // may call what.
 #include "backend/cuda/cuda_backend.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>

@@ -10,7 +10,7 @@
 // own list, and its sums are as above.
 #include "backend/cuda/cuda_communicator.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

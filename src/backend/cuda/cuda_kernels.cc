@@ -1,6 +1,6 @@
 #include "backend/cuda/cuda_kernels.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "backend/cuda/kernel_images.h"
 #include "base/check.h"

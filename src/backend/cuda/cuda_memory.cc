@@ -1,6 +1,6 @@
 #include "backend/cuda/cuda_memory.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace deltad {
 

@@ -1,6 +1,6 @@
 #include "backend/cuda/cuda_variant_plan.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace deltad {
 namespace {

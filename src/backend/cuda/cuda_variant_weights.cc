@@ -1,6 +1,6 @@
 #include "backend/cuda/cuda_variant_weights.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <atomic>

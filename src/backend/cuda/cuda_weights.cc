@@ -1,6 +1,6 @@
 #include "backend/cuda/cuda_weights.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <utility>
 

@@ -1,6 +1,6 @@
 #include "backend/cuda/host_pool.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <iterator>

@@ -5,7 +5,7 @@
 // over peer memory.
 #include "backend/cuda/nccl_communicator.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,7 +1,7 @@
 #include "backend/cuda/nccl_library.h"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace deltad {
 namespace {

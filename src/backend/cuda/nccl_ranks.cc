@@ -1,6 +1,6 @@
 #include "backend/cuda/nccl_ranks.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <utility>
 

@@ -1,6 +1,6 @@
 #include "server/access/access.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <utility>
 

@@ -1,6 +1,6 @@
 #include "server/access/caller.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

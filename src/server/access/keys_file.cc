@@ -1,6 +1,6 @@
 #include "server/access/keys_file.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>

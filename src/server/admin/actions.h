@@ -2,6 +2,7 @@
 // time.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 

@@ -1,5 +1,6 @@
 #include "server/admin/api.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/log.h"

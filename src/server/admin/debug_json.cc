@@ -1,5 +1,7 @@
 #include "server/admin/debug_json.h"
 
+#include <nlohmann/json.hpp>
+
 #include "base/version.h"
 #include "server/admin/state_json.h"
 

@@ -1,7 +1,8 @@
 #include "server/admin/fields.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 

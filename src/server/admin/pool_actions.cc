@@ -1,6 +1,7 @@
 #include "server/admin/pool_actions.h"
 
 #include <charconv>
+#include <nlohmann/json.hpp>
 
 #include "server/admin/fields.h"
 #include "server/admin/pool_json.h"

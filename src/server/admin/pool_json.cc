@@ -1,6 +1,7 @@
 #include "server/admin/pool_json.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace deltad {

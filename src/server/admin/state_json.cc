@@ -1,5 +1,6 @@
 #include "server/admin/state_json.h"
 
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "server/admin/variant_json.h"

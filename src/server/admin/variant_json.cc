@@ -1,6 +1,7 @@
 #include "server/admin/variant_json.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace deltad {

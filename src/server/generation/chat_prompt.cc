@@ -1,7 +1,8 @@
 #include "server/generation/chat_prompt.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace deltad {

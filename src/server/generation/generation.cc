@@ -1,6 +1,6 @@
 #include "server/generation/generation.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>

@@ -1,6 +1,6 @@
 #include "server/generation/sampling_fields.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

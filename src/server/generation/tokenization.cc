@@ -1,6 +1,6 @@
 #include "server/generation/tokenization.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "server/generation/generation_plan.h"
 

@@ -1,5 +1,7 @@
 #include "server/grpc/admin_service.h"
 
+#include <nlohmann/json.hpp>
+
 #include "base/log.h"
 #include "server/admin/actions.h"
 #include "server/grpc/admin_json.h"

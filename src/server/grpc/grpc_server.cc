@@ -1,6 +1,6 @@
 #include "server/grpc/grpc_server.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <google/protobuf/stubs/logging.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>

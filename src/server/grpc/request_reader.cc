@@ -1,6 +1,6 @@
 #include "server/grpc/request_reader.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/reflection.h>
 #include <google/protobuf/struct.pb.h>
@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "server/openai/chat_prompt_reader.h"

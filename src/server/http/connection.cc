@@ -1,6 +1,6 @@
 #include "server/http/connection.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <poll.h>
 
 #include <exception>

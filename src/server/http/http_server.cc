@@ -1,6 +1,6 @@
 #include "server/http/http_server.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <charconv>
 #include <future>

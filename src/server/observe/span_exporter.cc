@@ -1,6 +1,6 @@
 #include "server/observe/span_exporter.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <iterator>

@@ -1,5 +1,7 @@
 #include "server/openai/answer_format.h"
 
+#include <nlohmann/json.hpp>
+
 namespace deltad {
 
 Json answer_json(const AnswerHead& head, const char* object) {

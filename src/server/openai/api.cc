@@ -1,5 +1,6 @@
 #include "server/openai/api.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "server/openai/cors.h"

@@ -1,8 +1,9 @@
 #include "server/openai/chat_prompt_reader.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "server/openai/messages.h"

@@ -1,6 +1,7 @@
 #include "server/openai/chat_request.h"
 
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "server/openai/chat_prompt_reader.h"
 #include "server/openai/json_reader.h"

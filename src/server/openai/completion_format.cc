@@ -1,4 +1,5 @@
 // The answers of /v1/completions.
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "server/openai/answer_format.h"

@@ -1,8 +1,9 @@
 #include "server/openai/completion_request.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "server/openai/json_reader.h"

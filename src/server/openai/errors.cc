@@ -1,7 +1,8 @@
 #include "server/openai/errors.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace deltad {

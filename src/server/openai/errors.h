@@ -2,7 +2,7 @@
 // Messages never repeat what the client sent, except the names of parameters. Any thread.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -1,9 +1,10 @@
 #include "server/openai/field_reader.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 namespace deltad {
 namespace {

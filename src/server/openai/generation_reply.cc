@@ -1,5 +1,7 @@
 #include "server/openai/generation_reply.h"
 
+#include <nlohmann/json.hpp>
+
 #include "server/openai/ids.h"
 
 namespace deltad {

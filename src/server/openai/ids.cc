@@ -1,6 +1,6 @@
 #include "server/openai/ids.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <random>
 

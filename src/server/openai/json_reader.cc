@@ -1,7 +1,8 @@
 #include "server/openai/json_reader.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <unordered_set>
 #include <utility>

@@ -1,8 +1,9 @@
 #include "server/openai/messages.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "server/openai/field_reader.h"

@@ -1,5 +1,6 @@
 #include "server/openai/models.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "server/generation/generation_plan.h"

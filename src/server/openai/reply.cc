@@ -1,5 +1,6 @@
 #include "server/openai/reply.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace deltad {

@@ -1,10 +1,11 @@
 #include "server/openai/sampling_reader.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <system_error>
 
 namespace deltad {

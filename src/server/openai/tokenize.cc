@@ -1,5 +1,6 @@
 #include "server/openai/tokenize.h"
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>

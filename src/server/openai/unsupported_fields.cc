@@ -1,6 +1,7 @@
 #include "server/openai/unsupported_fields.h"
 
 #include <initializer_list>
+#include <nlohmann/json.hpp>
 
 namespace deltad {
 namespace {

@@ -1,5 +1,6 @@
 #include "server/openai/work.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "server/generation/generation.h"

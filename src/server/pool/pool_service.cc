@@ -1,6 +1,6 @@
 #include "server/pool/pool_service.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <ctime>

@@ -1,6 +1,6 @@
 #include "server/pool/router_scorer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <deque>
 #include <map>

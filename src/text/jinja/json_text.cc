@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "text/jinja/compare.h"
 #include "text/jinja/number_text.h"

@@ -3,7 +3,7 @@
 // message and not in a hang. Used by the one thread that renders.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,7 @@
 #include "text/jinja/repr.h"
 
+#include <fmt/format.h>
+
 #include "text/jinja/number_text.h"
 #include "text/jinja/unicode.h"
 

@@ -1,6 +1,6 @@
 #include "text/jinja/string_literal.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "base/ascii.h"
 #include "text/jinja/failure.h"

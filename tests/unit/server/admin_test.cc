@@ -1,4 +1,5 @@
 // The admin API over a fake router: paths, keys, fields, and how what the router says is answered.
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>

@@ -1,4 +1,5 @@
 // Paths, methods, readiness, keys, request ids, pages of other sites, and the small endpoints.
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 

@@ -1,4 +1,5 @@
 // Whole answers of the two generation endpoints.
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <future>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "io/safetensors.h"

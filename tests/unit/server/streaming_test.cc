@@ -1,5 +1,6 @@
 // Streamed answers: the order and form of chunks.
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 

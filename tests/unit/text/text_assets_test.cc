@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
+
 #include "io/gguf.h"
 #include "tests/support/golden_lines.h"
 
