@@ -22,9 +22,9 @@ class Backoff {
   }
 
  private:
-  static constexpr int kPart = 64;
-  // Shorter sleeps than a 64th of this end late, by the kernel's timers (50 us).
-  static constexpr Duration kAwake = std::chrono::milliseconds(4);
+  static constexpr int kPart = 256;
+  // Sleeps shorter than a 256th of this end late, by the kernel's timers (50 us).
+  static constexpr Duration kAwake = std::chrono::milliseconds(16);
   static constexpr Duration kLongest = std::chrono::milliseconds(1);
 
   const TimePoint began_ = Clock::real().now();

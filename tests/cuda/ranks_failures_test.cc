@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -60,6 +61,17 @@ class RanksFailures : public RanksTest, public ::testing::WithParamInterface<siz
     for (const char* part : {"LoadRing", "CudaMatrix", "CudaVariantWeights", "CudaWeights"})
       if (call.site.find(part) != std::string::npos) return false;
     return true;
+  }
+  // Of each place where steps launch kernels one launch, in turns the first and the last: some are
+  // in graphs. Each takes the bound's time.
+  static std::vector<NamedCall> of_steps(const std::vector<NamedCall>& calls) {
+    std::map<std::string, std::pair<size_t, size_t>> places;
+    for (size_t k = 0; k < calls.size(); ++k)
+      if (is_of_a_step(calls[k])) places.try_emplace(calls[k].site, k, k).first->second.second = k;
+    std::vector<NamedCall> out;
+    for (const auto& [site, launches] : places)
+      out.push_back(calls[out.size() % 2 == 0 ? launches.first : launches.second]);
+    return out;
   }
   const RequestFiles files_;
 };
@@ -116,17 +128,17 @@ TEST_P(RanksFailures, ThatHangAreFoundWithinTheBound) {
   for (const int device : {0, 1}) {
     const std::string name = "rank " + std::to_string(device) + " of 2: ";
     std::vector<int32_t> tokens;
-    const std::vector<NamedCall> calls = calls_in_life(device, &tokens);
-    size_t work = 0, tried = 0;
-    for (const NamedCall& call : calls) {
-      if (!is_of_a_step(call) || work++ % (12 * kParts) != 12 * GetParam()) continue;
+    const std::vector<NamedCall> calls = of_steps(calls_in_life(device, &tokens));
+    EXPECT_GT(calls.size(), kParts);
+    for (size_t k = GetParam(); k < calls.size(); k += kParts) {
+      const NamedCall& call = calls[k];
       SCOPED_TRACE(::testing::Message()
                    << "GPU " << device << ", launch " << call.number << ": " << call.site);
       begin_anew();
       emulated_gpu::inject(
           {.call = call.number, .error = 0, .hangs = true, .device = device, .name = call.name});
       {
-        RequestLife life(files_, 2, std::chrono::seconds(2));
+        RequestLife life(files_, 2, std::chrono::seconds(1));
         life.do_not_count_memory();
         ASSERT_TRUE(life.start().ok());
         const Status status = life.live();
@@ -135,10 +147,8 @@ TEST_P(RanksFailures, ThatHangAreFoundWithinTheBound) {
         emulated_gpu::let_go();
         life.end();
       }
-      ++tried;
       if (HasFailure()) return;
     }
-    EXPECT_GT(tried, 0u);
   }
 }
 

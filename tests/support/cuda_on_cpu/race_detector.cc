@@ -27,9 +27,15 @@ void RaceDetector::add_reader(Cell& cell, uint32_t thread, bool updates) {
     cell.reader[cell.readers++] = self;
     return;
   }
-  if (cell.more == nullptr)
-    cell.more = std::make_unique<std::vector<uint32_t>>(size_t{2} * threads_, 0);
-  (*cell.more)[size_t{2} * thread + updates] = self.time;
+  std::unique_ptr<uint32_t[]>& more = cell.more[updates];
+  if (!cell.crowd[updates]) {
+    if (more == nullptr)
+      more = std::make_unique<uint32_t[]>(threads_);
+    else
+      std::fill_n(more.get(), threads_, 0);
+    cell.crowd[updates] = true;
+  }
+  more[thread] = self.time;
 }
 
 uint32_t RaceDetector::unordered(const Cell& cell, uint32_t thread, bool updates) const {
@@ -38,10 +44,13 @@ uint32_t RaceDetector::unordered(const Cell& cell, uint32_t thread, bool updates
     const Reader& r = cell.reader[i];
     if (r.updates == updates && r.thread != thread && known[r.thread] < r.time) return r.thread;
   }
-  if (cell.more == nullptr) return kNobody;
-  const std::vector<uint32_t>& times = *cell.more;
-  for (uint32_t t = 0; t < threads_; ++t)
-    if (t != thread && known[t] < times[size_t{2} * t + updates]) return t;
+  if (!cell.crowd[updates]) return kNobody;
+  const uint32_t* times = cell.more[updates].get();
+  // The thread's own time is known to it. All are looked at: that takes no branches.
+  uint32_t late = 0;
+  for (uint32_t t = 0; t < threads_; ++t) late |= std::max(known[t], times[t]) ^ known[t];
+  for (uint32_t t = 0; late != 0 && t < threads_; ++t)
+    if (known[t] < times[t]) return t;
   return kNobody;
 }
 
@@ -94,7 +103,7 @@ RaceDetector::Answer RaceDetector::overwrite(uint32_t thread, size_t offset, siz
         return {Verdict::kRace, c * 4, other, updates};
       }
     }
-    cell.more.reset();
+    cell.crowd[false] = cell.crowd[true] = false;
     cell.written = true;
     cell.in_flight = in_flight;
     cell.updated = false;

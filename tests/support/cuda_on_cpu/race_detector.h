@@ -75,8 +75,10 @@ class RaceDetector {
     bool written = false, in_flight = false, by_engine = false, updated = false;
     uint8_t readers = 0;
     Reader reader[kInline];
-    // A cell that a whole block reads: when each thread last did, [threads][reads, updates].
-    std::unique_ptr<std::vector<uint32_t>> more;
+    // A cell that a whole block reads: when each thread last did, and last updated it, [threads].
+    // They stay for the next value; crowd says which of them are this one's.
+    std::unique_ptr<uint32_t[]> more[2];
+    bool crowd[2] = {false, false};
   };
 
   uint32_t stamp_index() const { return threads_; }
