@@ -25,7 +25,7 @@ target_link_libraries(test_cuda_emulated PRIVATE deltad_cuda_cases GTest::gmock 
 deltad_test_flags(test_cuda_emulated cuda)
 if(DELTAD_SANITIZE)
   # Ten times as slow there, and what the sanitizers look at is the same in every batch.
-  target_compile_definitions(test_cuda_emulated PRIVATE DELTAD_FEW_BATCHES)
+  set_property(SOURCE ${emulated} APPEND PROPERTY COMPILE_DEFINITIONS DELTAD_FEW_BATCHES)
 endif()
 gtest_discover_tests(test_cuda_emulated PROPERTIES LABELS cuda TIMEOUT 300 DISCOVERY_TIMEOUT 60)
 
